@@ -1,0 +1,35 @@
+.DEFAULT_GOAL := help
+.PHONY: help setup check test lint clean
+
+PYTHON ?= python3
+TARGET := vllm==0.32.0
+BIN := .venv/bin
+DONE := .venv/.tailproof-setup
+# A changed pyproject.toml, another Python or a moved folder each ask for a new .venv.
+WANTED = $(shell { $(PYTHON) --version; pwd; cat pyproject.toml; } | sha256sum | cut -c 1-64)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## create .venv and the environment of the real vLLM and Mooncake; a second run does nothing
+	@if [ "$$(cat $(DONE) 2>/dev/null)" != "$(WANTED)" ] || ! [ -x $(BIN)/python ]; then \
+	  rm -rf .venv && $(PYTHON) -m venv .venv \
+	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
+	  && printf '%s\n' "$(WANTED)" > $(DONE).new && mv $(DONE).new $(DONE); \
+	fi
+	@$(BIN)/python -m tailproof.environments ensure '$(TARGET)' > /dev/null
+
+check: setup ## check every rule on the real vLLM and the real Mooncake (ARGS='...' passes options)
+	$(BIN)/tailproof check $(ARGS)
+
+test: lint ## run the linters, the type checker and all tests
+	$(BIN)/python -m pytest -n 2
+
+lint: setup ## run the linters and the type checker
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+clean: ## remove .venv and all caches of this folder; built environments stay
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""The adapter for vLLM: the real scheduler and cache manager, without a model."""

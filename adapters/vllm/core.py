@@ -1,0 +1,365 @@
+"""The core tier: vLLM's real `Scheduler` and `KVCacheManager` on a trace, with exact content and no model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from adapters.protocol import AdapterError, Description, MovedError
+from adapters.vllm.names import check_instance, missing_names
+from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
+from reference.exact_model import Memory
+from spec.geometry import Geometry
+from spec.observation import Admitted, Entry, Failure, Finished, Observation, Scheduled
+from spec.trace import (
+    NAMES,
+    Abort,
+    Configuration,
+    ResetLocal,
+    Run,
+    Settle,
+    Step,
+    Submit,
+    TraceError,
+    prompt_length,
+    prompt_tokens,
+)
+
+IDLE_STEPS = 3
+
+
+class VllmCore:
+    """The system "vllm", tier core.
+
+    Raises:
+        MovedError: when this vLLM lacks names that the adapter needs.
+    """
+
+    def __init__(self) -> None:
+        quiet_environment()
+        import vllm
+
+        self.version = str(vllm.__version__)
+        if missing := missing_names():
+            raise MovedError(self.version, missing)
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import init_none_hash
+
+        init_none_hash(sha256)
+        self.factory = ConfigurationFactory()
+
+    def describe(self) -> Description:
+        """What it is; `replaced` lists what stands in for parts of the real system."""
+        from adapters.vllm.runner import REPLACED
+
+        return Description("vllm", self.version, {"core": "ready"}, REPLACED)
+
+    def open(self, configuration: Configuration, omit: str) -> VllmSession:
+        """A fresh scheduler and cache in the given configuration.
+
+        Raises:
+            TraceError: when the configuration needs another tier.
+            GeometryError: when the layout is refused.
+            AdapterError: when vLLM resolves other sizes than the spec does.
+        """
+        return VllmSession(self, configuration, omit)
+
+
+class VllmSession:
+    """One real scheduler with its worker stand-in."""
+
+    def __init__(self, system: VllmCore, configuration: Configuration, omit: str) -> None:
+        from adapters.vllm.runner import Runner
+
+        self.configuration = configuration
+        self.geometry = Geometry.of(configuration)
+        self._seconds = 0.0
+        self._arrivals = 0
+        self._version = system.version
+        self._import()
+        self.scheduler = self._timed(self._build_scheduler, system.factory)
+        manager = self.scheduler.kv_cache_manager
+        self.pool = manager.block_pool
+        for kind, value in (
+            ("Scheduler", self.scheduler),
+            ("KVCacheManager", manager),
+            ("KVCacheCoordinator", manager.coordinator),
+            ("BlockPool", self.pool),
+            ("BlockHashToBlockMap", self.pool.cached_block_hash_to_block),
+        ):
+            check_instance(kind, value, system.version)
+        if manager.coordinator.enable_partial_hash_hits != self.geometry.fine:
+            raise AdapterError(
+                f"vLLM {system.version} decides fine-grained hits as "
+                f"{manager.coordinator.enable_partial_hash_hits}, the spec as {self.geometry.fine}"
+            )
+        words = max(group.block for group in self.geometry.groups)
+        memory = Memory(configuration.blocks, words)
+        self.runner = Runner(
+            configuration,
+            self.geometry,
+            lambda copies: self._timed(self._copy, [memory.pages], configuration.blocks, copies),
+            self._checkpoints,
+            omit,
+            memory,
+        )
+        self._requests: dict[str, Any] = {}
+        self._sampled: dict[str, list[int]] = {}
+        self._cached: dict[str, int | None] = {}
+        self._hashes: dict[bytes, tuple[str, int]] = {}
+        self._hashed: dict[str, int] = {}
+        self._visible: set[bytes] = set()
+        self._running: set[str] = set()
+        self._output_checked = False
+
+    def _import(self) -> None:
+        from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
+        from vllm.sampling_params import SamplingParams
+        from vllm.utils.hashing import sha256
+        from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, get_request_block_hasher
+        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+        from vllm.v1.request import Request, RequestStatus
+        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
+
+        self._checkpoints: Callable[..., tuple[list[int], list[int]]] = compute_mamba_prefill_checkpoints
+        self._sampling_params: Any = SamplingParams
+        self._get_block_hash: Any = get_block_hash
+        self._get_group_id: Any = get_group_id
+        self._hasher: Any = get_request_block_hasher(self.configuration.unit, sha256)
+        self._draft_tokens: Any = DraftTokenIds
+        self._model_output: Any = ModelRunnerOutput
+        self._request_type: Any = Request
+        self._aborted: Any = RequestStatus.FINISHED_ABORTED
+        self._copy: Any = copy_kv_cache_blocks_inplace
+
+    def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
+        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+        from vllm.v1.core.sched.scheduler import Scheduler
+        from vllm.v1.structured_output import StructuredOutputManager
+
+        vllm_config = factory.vllm_config(self.configuration)
+        layout = kv_cache_config(self.configuration)
+        align, unit = resolve_kv_cache_block_sizes(layout, vllm_config)
+        if (align, unit) != (self.geometry.align, self.geometry.unit):
+            raise AdapterError(
+                f"vLLM {self._version} resolves alignment {align} and unit {unit}, the spec "
+                f"{self.geometry.align} and {self.geometry.unit}"
+            )
+        manager = getattr(vllm_config, "_tailproof_grammar", None)
+        if manager is None:
+            manager = StructuredOutputManager(vllm_config)
+            object.__setattr__(vllm_config, "_tailproof_grammar", manager)
+        return Scheduler(
+            vllm_config=vllm_config,
+            kv_cache_config=layout,
+            structured_output_manager=manager,
+            block_size=align,
+            hash_block_size=unit,
+            log_stats=False,
+        )
+
+    def _timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        began = time.perf_counter()
+        try:
+            return call(*values, **options)
+        finally:
+            self._seconds += time.perf_counter() - began
+
+    def target_seconds(self) -> float:
+        """Seconds spent inside vLLM so far."""
+        return self._seconds
+
+    def step(self, at: int, step: Step) -> Iterator[Observation]:
+        """Run one step of the trace.
+
+        Raises:
+            TraceError: for a step that this tier does not have.
+            AdapterError: when the target did what the adapter cannot follow.
+        """
+        if isinstance(step, Submit):
+            yield self._submit(at, step)
+        elif isinstance(step, Run):
+            for _ in range(step.steps):
+                yield self._engine_step(at, "run", step.accept)
+        elif isinstance(step, Settle):
+            yield from self._settle(at, step.accept)
+        elif isinstance(step, Abort):
+            yield self._abort(at, step)
+        elif isinstance(step, ResetLocal):
+            yield self._reset(at, step)
+        else:
+            raise TraceError(f"steps[{at}] ({NAMES[type(step)]}): not a step of the core tier")
+
+    def _submit(self, at: int, step: Submit) -> Observation:
+        before = self._seconds
+        room = MODEL_LENGTH - self.configuration.speculative - 1
+        if prompt_length(step.prompt) + step.outputs > room:
+            raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
+        tokens = prompt_tokens(step.prompt)
+        self._arrivals += 1
+        self.runner.submit(step.id, tokens, step.outputs, step.salt)
+        request = self._timed(
+            self._request_type,
+            request_id=step.id,
+            prompt_token_ids=tokens,
+            sampling_params=self._sampling_params(max_tokens=step.outputs, ignore_eos=True),
+            pooling_params=None,
+            arrival_time=float(self._arrivals),
+            priority=step.priority,
+            cache_salt=step.salt,
+            block_hasher=self._hasher,
+        )
+        if not self._requests:
+            check_instance("Request", request, self._version)
+        self._requests[step.id] = request
+        self._sampled[step.id] = []
+        self._learn_hashes(step.id)
+        self._timed(self.scheduler.add_request, request)
+        return self._observe(at, "submit", before)
+
+    def _abort(self, at: int, step: Abort) -> Observation:
+        before = self._seconds
+        ended = self._timed(self.scheduler.finish_requests, step.id, self._aborted)
+        finished = tuple(self._finish(request.request_id, "abort") for request in ended)
+        return self._observe(at, "abort", before, finished=finished)
+
+    def _reset(self, at: int, step: ResetLocal) -> Observation:
+        before = self._seconds
+        done = self._timed(self.scheduler.reset_prefix_cache, reset_running_requests=step.running)
+        return self._observe(at, "reset_local", before, reset=bool(done))
+
+    def _settle(self, at: int, accept: int) -> Iterator[Observation]:
+        idle = 0
+        while self._requests:
+            observation = self._engine_step(at, "settle", accept)
+            idle = 0 if observation.scheduled else idle + 1
+            if idle >= IDLE_STEPS:
+                left = ", ".join(self._requests)
+                failure = Failure("stuck", f"{idle} steps scheduled nothing, still unfinished: {left}")
+                yield self._observe(at, "settle", self._seconds, failure=failure)
+                return
+            yield observation
+
+    def _engine_step(self, at: int, do: str, accept: int) -> Observation:
+        before = self._seconds
+        output = self._timed(self.scheduler.schedule)
+        if not self._output_checked:
+            check_instance("SchedulerOutput", output, self._version)
+            check_instance("CachedRequestData", output.scheduled_cached_reqs, self._version)
+            self._output_checked = True
+        scheduled, admitted = self._read_schedule(output)
+        self.runner.failed = []
+        sampled = self.runner.execute(output, accept)
+        finished = self._update(output, sampled)
+        return self._observe(
+            at,
+            do,
+            before,
+            scheduled=scheduled,
+            admitted=admitted,
+            preempted=tuple(sorted(set(output.preempted_req_ids or ()) & self._running)),
+            finished=finished,
+            failed_reads=tuple(self.runner.failed),
+        )
+
+    def _read_schedule(self, output: Any) -> tuple[tuple[Scheduled, ...], tuple[Admitted, ...]]:
+        starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
+        fresh = set(starts)
+        cached = output.scheduled_cached_reqs
+        starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+        fresh |= set(cached.resumed_req_ids)
+        drafts = output.scheduled_spec_decode_tokens
+        scheduled = tuple(
+            Scheduled(request, starts[request], starts[request] + count, len(drafts.get(request, ())))
+            for request, count in output.num_scheduled_tokens.items()
+        )
+        admitted = tuple(
+            Admitted(
+                item.request,
+                local=item.start,
+                external=0,
+                junction=self._requests[item.request].shared_prefix_boundary,
+            )
+            for item in scheduled
+            if item.request in fresh
+        )
+        return scheduled, admitted
+
+    def _update(self, output: Any, sampled: dict[str, list[int]]) -> tuple[Finished, ...]:
+        requests = list(sampled)
+        # The scheduler keeps the tokens that the prefix really has, so that a wrong sample stays one failure.
+        fed = []
+        for request in requests:
+            done = len(self._sampled[request])
+            fed.append(self.runner.requests[request].content.sampled[done : done + len(sampled[request])])
+            self._sampled[request].extend(sampled[request])
+        answer = self._model_output(
+            req_ids=requests,
+            req_id_to_index={request: index for index, request in enumerate(requests)},
+            sampled_token_ids=fed,
+        )
+        outputs = self._timed(self.scheduler.update_from_output, output, answer)
+        finished = []
+        for batch in outputs.values():
+            for item in batch.outputs:
+                if item.prefill_stats is not None:
+                    self._cached[item.request_id] = item.prefill_stats.num_cached_tokens
+                if item.finish_reason is not None:
+                    finished.append(self._finish(item.request_id, str(item.finish_reason)))
+        for request in requests:
+            if request in self._requests:
+                self._learn_hashes(request)
+        if self.configuration.speculative:
+            proposing = [name for name in requests if sampled[name] and name in self._requests]
+            tokens = [[1] * self.configuration.speculative for _ in proposing]
+            if proposing:
+                self._timed(self.scheduler.update_draft_token_ids, self._draft_tokens(proposing, tokens))
+        return tuple(finished)
+
+    def _finish(self, request: str, reason: str) -> Finished:
+        target = self._requests.pop(request)
+        self.runner.forget(request)
+        count = target.num_tokens - target.num_prompt_tokens
+        outputs = tuple(self._sampled.pop(request)[:count])
+        return Finished(request, reason, outputs, self._cached.pop(request, None))
+
+    def _learn_hashes(self, request: str) -> None:
+        """Remember which prefix each new hash stands for; the first request to have it names it."""
+        hashes = self._requests[request].block_hashes
+        for index in range(self._hashed.get(request, 0), len(hashes)):
+            self._hashes.setdefault(hashes[index], (request, (index + 1) * self.configuration.unit))
+        self._hashed[request] = len(hashes)
+
+    def _entry(self, key: bytes) -> Entry:
+        found = self._hashes.get(self._get_block_hash(key))
+        if found is None:
+            raise AdapterError("a prefix-cache key of the target belongs to no known prefix")
+        request, position = found
+        return Entry(self._get_group_id(key), position, request)
+
+    def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
+        visible = set(self.pool.cached_block_hash_to_block._cache)
+        published: tuple[Entry, ...] = ()
+        withdrawn: tuple[Entry, ...] = ()
+        if visible != self._visible:
+            published = tuple(sorted(map(self._entry, visible - self._visible), key=_entry_order))
+            withdrawn = tuple(sorted(map(self._entry, self._visible - visible), key=_entry_order))
+            self._visible = visible
+        running = tuple(request.request_id for request in self.scheduler.running)
+        self._running = set(running)
+        return Observation(
+            at=at,
+            do=do,
+            published=published,
+            withdrawn=withdrawn,
+            running=running,
+            waiting=tuple(name for name in self._requests if name not in running),
+            free=self.pool.get_num_free_blocks(),
+            seconds=self._seconds - before,
+            **seen,
+        )
+
+
+def _entry_order(entry: Entry) -> tuple[int, int, str]:
+    return entry.group, entry.position, entry.request

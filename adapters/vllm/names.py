@@ -1,0 +1,98 @@
+"""Every name of vLLM that the adapter uses, and the check that they are all there."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from adapters.protocol import MovedError
+
+NAMES: dict[str, tuple[str, ...]] = {
+    "vllm.config": (
+        "CacheConfig",
+        "DeviceConfig",
+        "ModelConfig",
+        "SchedulerConfig",
+        "SpeculativeConfig",
+        "VllmConfig",
+    ),
+    "vllm.model_executor.layers.mamba.checkpoint": ("compute_mamba_prefill_checkpoints",),
+    "vllm.sampling_params": ("SamplingParams",),
+    "vllm.utils.hashing": ("sha256",),
+    "vllm.v1.core.kv_cache_utils": (
+        "get_block_hash",
+        "get_group_id",
+        "get_request_block_hasher",
+        "init_none_hash",
+        "resolve_kv_cache_block_sizes",
+    ),
+    "vllm.v1.core.sched.scheduler": (
+        "Scheduler.add_request",
+        "Scheduler.finish_requests",
+        "Scheduler.reset_prefix_cache",
+        "Scheduler.schedule",
+        "Scheduler.update_draft_token_ids",
+        "Scheduler.update_from_output",
+    ),
+    "vllm.v1.core.block_pool": ("BlockPool.get_num_free_blocks", "BlockHashToBlockMap"),
+    "vllm.v1.kv_cache_interface": (
+        "FullAttentionSpec",
+        "KVCacheConfig",
+        "KVCacheGroupSpec",
+        "MambaSpec",
+    ),
+    "vllm.v1.outputs": ("DraftTokenIds", "ModelRunnerOutput"),
+    "vllm.v1.request": ("Request", "RequestStatus.FINISHED_ABORTED"),
+    "vllm.v1.structured_output": ("StructuredOutputManager",),
+    "vllm.v1.worker.utils": ("copy_kv_cache_blocks_inplace",),
+}
+
+INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
+    "Scheduler": ("kv_cache_manager", "requests", "running", "waiting", "kv_holding_waiting"),
+    "KVCacheManager": ("block_pool", "coordinator"),
+    "KVCacheCoordinator": ("enable_partial_hash_hits",),
+    "BlockPool": ("cached_block_hash_to_block",),
+    "BlockHashToBlockMap": ("_cache",),
+    "SchedulerOutput": (
+        "kv_cache_block_copies",
+        "new_block_ids_to_zero",
+        "num_scheduled_tokens",
+        "preempted_req_ids",
+        "scheduled_cached_reqs",
+        "scheduled_new_reqs",
+        "scheduled_spec_decode_tokens",
+    ),
+    "CachedRequestData": ("new_block_ids", "num_computed_tokens", "req_ids", "resumed_req_ids"),
+    "Request": ("all_token_ids", "block_hashes", "num_tokens", "prefill_stats", "shared_prefix_boundary"),
+}
+
+
+def missing_names() -> list[str]:
+    """The names of NAMES that this vLLM does not have, dotted."""
+    missing = []
+    for module, names in NAMES.items():
+        try:
+            found: Any = importlib.import_module(module)
+        except ImportError as problem:
+            if problem.name is None or not problem.name.startswith("vllm"):
+                raise
+            missing.append(module)
+            continue
+        for name in names:
+            value = found
+            for part in name.split("."):
+                value = getattr(value, part, None)
+            if value is None:
+                missing.append(f"{module}.{name}")
+    return missing
+
+
+def check_instance(kind: str, value: object, version: str) -> None:
+    """Check the attributes that the adapter reads of one object of the target.
+
+    Raises:
+        MovedError: naming those that are missing.
+    """
+    missing = [f"{kind}.{name}" for name in INSTANCE_NAMES[kind] if not hasattr(value, name)]
+    if missing:
+        raise MovedError(version, missing)

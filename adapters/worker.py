@@ -1,0 +1,128 @@
+"""The worker: runs traces on one system under test, in that system's own Python, one reply per job.
+
+Started as `python -P -m adapters.worker SYSTEM PROGRESS`, where PROGRESS is a file into which the worker
+writes the index of the step it is in, so that a crash or hang can be placed. Jobs come on standard input,
+replies leave on standard output; whatever the target prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import os
+import sys
+import time
+import traceback
+from typing import BinaryIO
+
+from adapters.protocol import (
+    AdapterError,
+    Hello,
+    Job,
+    MovedError,
+    Reply,
+    System,
+    parse_trace,
+    read_message,
+    write_message,
+)
+from spec.geometry import GeometryError
+from spec.observation import Failure, Observation, Outcome
+from spec.trace import NAMES, TraceError
+
+
+def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
+    """Run one job. An exception inside the target ends the trace and is an observation; one of ours is
+    an error reply."""
+    began = time.perf_counter()
+    try:
+        trace = parse_trace(job.trace)
+        session = system.open(trace.configuration, job.omit)
+    except (TraceError, GeometryError) as problem:
+        return Reply(kind="trace", message=str(problem))
+    except AdapterError as problem:
+        return _error(problem)
+    observations: list[Observation] = []
+    for at, step in enumerate(trace.steps):
+        if progress is not None:
+            os.pwrite(progress, at.to_bytes(4, "little"), 0)
+        try:
+            observations.extend(session.step(at, step))
+        except AdapterError as problem:
+            return _error(problem)
+        except Exception as problem:
+            if _raised_by_us(problem):
+                return Reply(
+                    kind="adapter",
+                    message=f"{type(problem).__name__}: {problem}",
+                    detail=traceback.format_exc(),
+                )
+            message = f"{type(problem).__name__}: {problem}".splitlines()[0]
+            failure = Failure("exception", message, traceback.format_exc())
+            observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
+        if observations and observations[-1].failure is not None:
+            break
+    return Reply(outcome=Outcome(tuple(observations), time.perf_counter() - began, session.target_seconds()))
+
+
+def _error(problem: AdapterError) -> Reply:
+    kind = "moved" if isinstance(problem, MovedError) else "adapter"
+    return Reply(kind=kind, message=str(problem), detail=traceback.format_exc())
+
+
+def _raised_by_us(problem: BaseException) -> bool:
+    """Whether the innermost frame of a traceback lies in our own code (then it is not the target's fault)."""
+    frame = problem.__traceback__
+    last = ""
+    while frame is not None:
+        last = frame.tb_frame.f_globals.get("__name__", "")
+        frame = frame.tb_next
+    return last.partition(".")[0] in ("adapters", "reference", "spec")
+
+
+def load_system(name: str) -> System:
+    """The system called `name` ("vllm").
+
+    Raises:
+        AdapterError: when there is no such system.
+    """
+    if name == "vllm":
+        from adapters.vllm.core import VllmCore
+
+        return VllmCore()
+    raise AdapterError(f"no adapter is called {name!r}")
+
+
+def serve(system_name: str, progress_path: str, source: BinaryIO, sink: BinaryIO) -> int:
+    """Answer jobs until the source ends; returns the exit code."""
+    progress = os.open(progress_path, os.O_RDWR | os.O_CREAT)
+    began = time.perf_counter()
+    try:
+        system = load_system(system_name)
+        description = system.describe()
+    except Exception as problem:
+        kind = "moved" if isinstance(problem, MovedError) else "adapter"
+        message = f"{type(problem).__name__}: {problem}".splitlines()[0]
+        if isinstance(problem, AdapterError):
+            message = str(problem)
+        write_message(sink, Hello(kind=kind, message=message, detail=traceback.format_exc()))
+        return 1
+    # What start-up made lives on; scanning it in every collection would be charged to the cases.
+    gc.collect()
+    gc.freeze()
+    write_message(sink, Hello(description=description, timings={"start": time.perf_counter() - began}))
+    while (job := read_message(source, Job)) is not None:
+        write_message(sink, run_job(system, job, progress))
+    return 0
+
+
+def main(arguments: list[str]) -> int:
+    """Entry point of the worker process."""
+    faulthandler.enable()
+    sink = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return serve(arguments[0], arguments[1], sys.stdin.buffer, sink)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""The slow cache: a set of visible entries, and the lookup by trying every length from the top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from reference.history import History
+from spec.geometry import Geometry, GroupGeometry
+from spec.lookup import attention_extent, attention_serves, greatest_hit, junction, mamba_serves
+from spec.observation import Entry
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """What a request may reuse: `hit` and `junction` in tokens, and each attention group's `extents`."""
+
+    hit: int
+    junction: int
+    extents: tuple[int, ...]
+
+
+class SlowCache:
+    """The prefix cache as the spec sees it. A key is (group, identity of a prefix)."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        self.geometry = geometry
+        self.visible: set[Key] = set()
+
+    def key(self, group: int, history: History, position: int) -> Key:
+        """The key of a request's first `position` tokens in a group."""
+        return group, history.number(position, self.geometry.unit)
+
+    def key_of(self, entry: Entry, histories: dict[str, History]) -> Key:
+        """The key of an observed entry."""
+        return self.key(entry.group, histories[entry.request], entry.position)
+
+    def lookup(self, history: History, visible: set[Key] | None = None) -> Lookup:
+        """The greatest hit and the junction of a request over a set of entries (LK1, LK5)."""
+        limit = history.known - 1
+        geometry = self.geometry
+        serves: list[Callable[[int], bool]] = []
+        attention: list[Callable[[int], bool]] = []
+        extents: list[int] = []
+        for group in geometry.groups:
+            if group.kind == "full":
+                extents.append(self.extent(history, group, limit, visible))
+                attention.append(_attention(group.margin, extents[-1]))
+            else:
+                serves.append(self.states(history, group, visible))
+        hit = greatest_hit(limit, geometry.grid, [*attention, *serves])
+        return Lookup(hit, junction(limit, geometry.grid, hit, attention), tuple(extents))
+
+    def extent(
+        self, history: History, group: GroupGeometry, limit: int, visible: set[Key] | None = None
+    ) -> int:
+        """E_g: how far the group's proof reaches for a request."""
+        geometry = self.geometry
+        hashes = geometry.profile.hashes(history.known, geometry.unit, geometry.eagle)
+        return attention_extent(
+            self.sees(history, group.index, visible),
+            group.block,
+            geometry.unit,
+            geometry.profile.bound(limit, group.margin, hashes, geometry.unit),
+            geometry.fine,
+        )
+
+    def states(
+        self, history: History, group: GroupGeometry, visible: set[Key] | None = None
+    ) -> Callable[[int], bool]:
+        """Which lengths a Mamba group serves."""
+        sees = self.sees(history, group.index, visible)
+        return lambda length: mamba_serves(length, sees)
+
+    def sees(self, history: History, group: int, visible: set[Key] | None = None) -> Callable[[int], bool]:
+        """Whether a group holds an entry for the request's first so many tokens."""
+        entries = self.visible if visible is None else visible
+        unit, numbers = self.geometry.unit, history.numbers
+        return lambda position: (group, numbers[position // unit - 1]) in entries
+
+    def publish(self, keys: Iterable[Key]) -> None:
+        """Make entries visible."""
+        self.visible.update(keys)
+
+
+def _attention(margin: int, extent: int) -> Callable[[int], bool]:
+    return lambda length: attention_serves(length, margin, extent)

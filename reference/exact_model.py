@@ -1,0 +1,150 @@
+"""The exact hybrid model: content that shows, bit for bit, which prefix it was computed from.
+
+The Mamba state after p tokens is an int64 recurrence over them, the attention KV of token p a function
+of the state after it, and the next output token a function of the state that the run really held. So a
+wrong state spreads into later KV and outputs as it would in a real model. Everything is held in torch
+tensors in the blocks that the system under test hands out (`Memory`); the recurrence is linear, so whole
+chunks are computed at once (`Content`) and must agree with the plain loop (`states`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+_WRAP = 1 << 64
+_FACTOR = 6_364_136_223_846_793_005
+_SHIFT = 1_442_695_040_888_963_407
+KV_MASK = 0x5DEECE66D1CE4E5B
+_START = 0x1234_5678_9ABC_DEF1
+
+
+def signed(value: int) -> int:
+    """`value` modulo 2**64 as an int64."""
+    value %= _WRAP
+    return value - _WRAP if value >= _WRAP >> 1 else value
+
+
+def first_state(salt: str | None) -> int:
+    """The state before any token; a cache salt gives another one."""
+    return signed(_START + (zlib.crc32(salt.encode()) << 20 if salt else 0))
+
+
+def next_state(state: int, token: int) -> int:
+    """The state after one more token."""
+    return signed(state * _FACTOR + token + _SHIFT)
+
+
+def kv(state_after: int) -> int:
+    """The attention KV of a token, from the state after it."""
+    return state_after ^ KV_MASK
+
+
+def output_token(state: int) -> int:
+    """The token sampled from a state."""
+    return (state % _WRAP >> 33) % 1_000_000_007 + 3
+
+
+def states(tokens: Iterable[int], salt: str | None = None) -> list[int]:
+    """The states after 0, 1, 2, … tokens."""
+    result = [first_state(salt)]
+    for token in tokens:
+        result.append(next_state(result[-1], token))
+    return result
+
+
+def outputs(tokens: Sequence[int], count: int, salt: str | None = None) -> list[int]:
+    """The `count` tokens that the model samples after the prompt `tokens`."""
+    state = first_state(salt)
+    for token in tokens:
+        state = next_state(state, token)
+    result: list[int] = []
+    for _ in range(count):
+        result.append(output_token(state))
+        state = next_state(state, result[-1])
+    return result
+
+
+@lru_cache(maxsize=8)
+def _powers(base: int, size: int, device: str) -> torch.Tensor:
+    import torch
+
+    steps = torch.full((size,), signed(base), dtype=torch.int64, device=device)
+    steps[0] = 1
+    return torch.cumprod(steps, 0)
+
+
+class Content:
+    """What one request's cache must hold: `state[p]` after p tokens (shape [n + 1]) and `kv[p]` of token p
+    (shape [n]), for the prompt and `extra` sampled tokens."""
+
+    def __init__(self, prompt: Sequence[int], extra: int, salt: str | None, device: str = "cpu") -> None:
+        import torch
+
+        self.sampled = outputs(prompt, extra, salt)
+        tokens = torch.tensor([*prompt, *self.sampled], dtype=torch.int64, device=device)
+        size = 1 << len(tokens).bit_length()
+        powers = _powers(_FACTOR, size + 1, device)[: len(tokens) + 1]
+        inverse = _powers(pow(_FACTOR, -1, _WRAP), size + 1, device)[1 : len(tokens) + 1]
+        sums = torch.cumsum((tokens + _SHIFT) * inverse, 0)
+        self.state = powers.clone()
+        self.state *= first_state(salt)
+        self.state[1:] += powers[1:] * sums
+        self.kv = self.state[1:] ^ KV_MASK
+
+    def drifted(self, start: int, end: int, state: int) -> torch.Tensor:
+        """The states after start + 1 … end tokens when the run held `state` after `start` tokens."""
+        expected = self.state[start + 1 : end + 1]
+        delta = signed(state - int(self.state[start]))
+        if delta == 0:
+            return expected
+        return expected + _powers(_FACTOR, end - start + 1, str(self.state.device))[1:] * delta
+
+
+class Memory:
+    """The cache memory: `pages`, int64, shape [blocks, words]; one block is one row, whichever group holds
+    it. Attention keeps one word a token, Mamba fills its row with the state."""
+
+    def __init__(self, blocks: int, words: int, device: str = "cpu") -> None:
+        import torch
+
+        self.pages = torch.zeros((blocks, words), dtype=torch.int64, device=device)
+        self.words = words
+
+    def zero(self, blocks: Sequence[int]) -> None:
+        """Clear blocks."""
+        self.pages[list(blocks)] = 0
+
+    def write_kv(self, blocks: torch.Tensor, block: int, start: int, values: torch.Tensor) -> None:
+        """Write the KV of tokens [start, start + len(values)) through a block table (`block` tokens each)."""
+        import torch
+
+        at = torch.arange(start, start + len(values), device=values.device)
+        self.pages.view(-1).index_copy_(0, blocks[at // block] * self.words + at % block, values)
+
+    def first_wrong_kv(self, blocks: torch.Tensor, block: int, expected: torch.Tensor) -> int | None:
+        """The first token in [0, len(expected)) whose KV is not as expected, None if all are."""
+        import torch
+
+        length = len(expected)
+        held = self.pages[blocks[: -(-length // block)], :block].reshape(-1)[:length]
+        if torch.equal(held, expected):
+            return None
+        return int((held != expected).nonzero()[0])
+
+    def write_state(self, block: int, state: int) -> None:
+        """Fill a block with a state."""
+        self.pages[block] = state
+
+    def read_state(self, block: int) -> int:
+        """The state that a block holds."""
+        return int(self.pages[block, 0])
+
+    def holds_state(self, block: int, state: int) -> bool:
+        """Whether the whole block holds that state."""
+        return bool((self.pages[block] == state).all())

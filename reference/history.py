@@ -1,0 +1,95 @@
+"""Histories: the tokens of each request, and an identity for every prefix at a hash boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reference.exact_model import outputs
+from spec.trace import Submit, prompt_length, prompt_tokens
+
+
+class Prefixes:
+    """Gives equal prefixes (same tokens, same salt) the same number, different ones different numbers."""
+
+    def __init__(self, unit: int) -> None:
+        self.unit = unit
+        self._roots: dict[str | None, int] = {}
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+
+    def root(self, salt: str | None) -> int:
+        """The identity of the empty prefix under a salt."""
+        return self._roots.setdefault(salt, -1 - len(self._roots))
+
+    def extend(self, numbers: list[int], tokens: Sequence[int], salt: str | None) -> None:
+        """Add the identities of all whole units of `tokens` that `numbers` does not have yet."""
+        unit = self.unit
+        parent = numbers[-1] if numbers else self.root(salt)
+        for start in range(len(numbers) * unit, len(tokens) - unit + 1, unit):
+            key = (parent, tuple(tokens[start : start + unit]))
+            parent = self._numbers.setdefault(key, len(self._numbers))
+            numbers.append(parent)
+
+
+@dataclass(slots=True)
+class History:
+    """One request: `tokens` known so far (prompt, then fed outputs), `computed` tokens in its cache,
+    `junction` from its last lookup, `state` waiting, running or finished. Lengths in tokens."""
+
+    submit: Submit
+    prompt: int
+    tokens: list[int]
+    sampled: list[int]
+    numbers: list[int]
+    order: int
+    computed: int = 0
+    junction: int = 0
+    hit: int | None = None
+    state: str = "waiting"
+    materialised: set[int] = field(default_factory=set)
+
+    @property
+    def id(self) -> str:
+        """The request's name."""
+        return self.submit.id
+
+    @property
+    def known(self) -> int:
+        """Tokens that exist: prompt and outputs so far."""
+        return len(self.tokens)
+
+    @property
+    def prefill_end(self) -> int:
+        """Where the present prefill ends: at the prompt, or, for a resumed request, before its last token."""
+        return max(self.prompt, self.known - 1)
+
+    @property
+    def produced(self) -> int:
+        """Outputs so far."""
+        return self.known - self.prompt
+
+    @staticmethod
+    def of(submit: Submit, prefixes: Prefixes, order: int) -> History:
+        """The history of a request that has just arrived."""
+        tokens = prompt_tokens(submit.prompt)
+        history = History(
+            submit=submit,
+            prompt=prompt_length(submit.prompt),
+            tokens=tokens,
+            sampled=outputs(tokens, submit.outputs, submit.salt),
+            numbers=[],
+            order=order,
+        )
+        prefixes.extend(history.numbers, history.tokens, submit.salt)
+        return history
+
+    def produce(self, count: int, prefixes: Prefixes) -> int:
+        """Feed the next outputs, at most those still wanted; returns how many."""
+        fed = self.sampled[self.produced : self.produced + count]
+        self.tokens.extend(fed)
+        prefixes.extend(self.numbers, self.tokens, self.submit.salt)
+        return len(fed)
+
+    def number(self, position: int, unit: int) -> int:
+        """The identity of the first `position` tokens (a positive multiple of the unit)."""
+        return self.numbers[position // unit - 1]

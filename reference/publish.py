@@ -1,0 +1,96 @@
+"""What one computed chunk leaves behind: the entries that must and that may be visible after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reference.history import History
+from spec.chunking import exported, junction_stop
+from spec.geometry import Geometry
+from spec.retention import attention_tail, cacheable, keeps_chunk_end, keeps_export, replay_boundaries
+from spec.trace import Configuration
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Publications:
+    """Entries as (group, position in tokens). `export` is the state exported inside the chunk (0: none)
+    and `overwritten` the block end whose place it took; `sure` the chunk's end without drafts."""
+
+    must: frozenset[Place]
+    may: frozenset[Place]
+    export: int
+    overwritten: int
+    sure: int
+
+
+def publications(
+    configuration: Configuration, geometry: Geometry, history: History, start: int, end: int, drafts: int
+) -> Publications:
+    """The publications of the chunk [start, end) of a request, its last `drafts` tokens speculative.
+
+    Keys appear when the chunk is scheduled, so accepted drafts count from the next step on.
+    """
+    must: set[Place] = set()
+    may: set[Place] = set()
+    sure = end - drafts
+    for attention in geometry.attention:
+        may.update((attention.index, at) for at in range(geometry.unit, sure + 1, geometry.unit))
+        reach = cacheable(sure, attention.block, geometry.align, attention.drops, geometry.fine)
+        first = start // attention.block * attention.block + attention.block
+        must.update((attention.index, at) for at in range(first, reach + 1, attention.block))
+        tail = attention_tail(history.prompt, geometry.unit, attention.drops)
+        if geometry.fine and 0 < tail <= reach and tail % attention.block:
+            must.add((attention.index, tail))
+    export = _export(configuration, geometry, history, start, end, drafts)
+    block = geometry.mamba_block
+    stop = junction_stop(history.junction, history.prompt, block, geometry.junctions)
+    for mamba in geometry.mamba:
+        for position in {sure, export, start // block * block}:
+            if position > 0 and position % geometry.unit == 0:
+                may.add((mamba.index, position))
+        reach = cacheable(sure, block, geometry.align, mamba.drops, geometry.fine)
+        if (
+            sure % geometry.unit == 0
+            and sure <= reach
+            and keeps_chunk_end(
+                sure,
+                checkpoint=geometry.checkpoint(history.prompt),
+                boundaries=replay_boundaries(
+                    history.prompt, block, geometry.align, geometry.grid, geometry.eagle
+                ),
+                junction=history.junction,
+                stop=stop,
+                block=block,
+                retention=configuration.retention,
+            )
+        ):
+            must.add((mamba.index, sure))
+        if export and keeps_export(
+            export,
+            checkpoint=geometry.checkpoint(history.prompt),
+            junction=stop,
+            block=block,
+            retention=configuration.retention,
+        ):
+            must.add((mamba.index, export))
+    overwritten = (-(-end // block) - 1) * block if export else 0
+    return Publications(frozenset(must), frozenset(may), export, overwritten, sure)
+
+
+def _export(
+    configuration: Configuration, geometry: Geometry, history: History, start: int, end: int, drafts: int
+) -> int:
+    if drafts or start >= history.prefill_end:
+        return 0
+    return exported(
+        start,
+        end,
+        history.prefill_end,
+        configuration.retention,
+        geometry.unit,
+        geometry.mamba_block,
+        geometry.mamba[0].checkpoint_alignment,
+        geometry.checkpoint,
+    )

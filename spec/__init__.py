@@ -1,0 +1,1 @@
+"""The specification: what must hold, as pure functions and numbered rules (standard library only)."""

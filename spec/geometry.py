@@ -1,0 +1,179 @@
+"""Geometry: a validated cache layout, and the sizes that every rule is stated in.
+
+What vLLM refuses to build is refused here for the same reason; what it would build but never does (a
+draft flag without EAGLE, a draft Mamba layer) is refused by name.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spec.profiles import PROFILES, Profile
+from spec.proof import proof_margin
+from spec.trace import KINDS, Configuration, Group
+
+
+class GeometryError(ValueError):
+    """A layout that cannot exist; the text is one line with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupGeometry:
+    """One group: `block` in tokens as the cache manager sees it (scaled by DCP), `drops` whether its
+    lookup drops for EAGLE, `margin` its M_g in tokens."""
+
+    index: int
+    kind: str
+    block: int
+    drops: bool
+    margin: int
+    checkpoint_alignment: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A layout: `unit` U, `align` L, `mamba_block` B, `fine` whether hits may land inside a block (EL1),
+    `grid` where hits land, all in tokens; `junctions` whether junction checkpoints are really in force."""
+
+    groups: tuple[GroupGeometry, ...]
+    unit: int
+    align: int
+    mamba_block: int
+    fine: bool
+    eagle: bool
+    junctions: bool
+    profile: Profile
+
+    @property
+    def grid(self) -> int:
+        """Where hits land: U when fine, L when coarse."""
+        return self.unit if self.fine else self.align
+
+    @property
+    def attention(self) -> tuple[GroupGeometry, ...]:
+        """The attention groups."""
+        return tuple(group for group in self.groups if group.kind == "full")
+
+    @property
+    def mamba(self) -> tuple[GroupGeometry, ...]:
+        """The Mamba groups."""
+        return tuple(group for group in self.groups if group.kind == "mamba")
+
+    def checkpoint(self, tokens: int) -> int:
+        """C of `tokens` tokens on the hit grid (CP7: the one function that every component must use)."""
+        return self.profile.checkpoint(tokens, self.grid, self.eagle)
+
+    def block_checkpoint(self, tokens: int) -> int:
+        """The last block-aligned position of `tokens` tokens whose state a lookup could use."""
+        return self.profile.checkpoint(tokens, self.mamba_block, self.eagle)
+
+    @staticmethod
+    def of(configuration: Configuration) -> Geometry:
+        """The geometry of a configuration.
+
+        Raises:
+            GeometryError: when no such layout exists.
+        """
+        groups, unit, dcp = configuration.groups, configuration.unit, configuration.dcp
+        _check_values(configuration)
+        blocks = [group.block * (dcp if group.kind == "full" else 1) for group in groups]
+        for index, block in enumerate(blocks):
+            if block % unit:
+                raise GeometryError(
+                    f"configuration.groups[{index}]: the unit {unit} does not divide the block size {block}"
+                )
+        align = math.lcm(*blocks)
+        _check_retention(configuration.retention, align)
+        mamba = [group for group in groups if group.kind == "mamba"]
+        _check_speculation(configuration, mamba[0].block)
+        fine = any(group.block > unit or (dcp > 1 and group.block >= unit) for group in mamba)
+        profile = PROFILES[configuration.profile]
+        drops = _dropping(groups, configuration.eagle and profile.drops)
+        return Geometry(
+            groups=tuple(
+                GroupGeometry(
+                    index=index,
+                    kind=group.kind,
+                    block=block,
+                    drops=drops[index],
+                    margin=proof_margin(block, unit, drops[index], fine),
+                    checkpoint_alignment=group.checkpoint_alignment,
+                )
+                for index, (group, block) in enumerate(zip(groups, blocks, strict=True))
+            ),
+            unit=unit,
+            align=align,
+            mamba_block=mamba[0].block,
+            fine=fine,
+            eagle=configuration.eagle,
+            # vLLM narrows the option to where a sibling can resume inside a block.
+            junctions=configuration.junctions and any(drops) and fine,
+            profile=profile,
+        )
+
+
+def _dropping(groups: tuple[Group, ...], eagle: bool) -> list[bool]:
+    """Which groups drop: the flagged ones and those that share their layout; all attention if none is."""
+    if not eagle:
+        return [False] * len(groups)
+    flagged = {(group.kind, group.block) for group in groups if group.draft}
+    if not flagged:
+        return [group.kind == "full" for group in groups]
+    return [(group.kind, group.block) in flagged for group in groups]
+
+
+def _check_values(configuration: Configuration) -> None:
+    groups = configuration.groups
+    if configuration.unit < 1:
+        raise GeometryError(f"configuration.unit: must be 1 or more, got {configuration.unit}")
+    if configuration.dcp < 1:
+        raise GeometryError(f"configuration.dcp: must be 1 or more, got {configuration.dcp}")
+    if configuration.profile not in PROFILES:
+        raise GeometryError(
+            f"configuration.profile: {configuration.profile!r} is none of {', '.join(PROFILES)}"
+        )
+    for index, group in enumerate(groups):
+        where = f"configuration.groups[{index}]"
+        if group.kind not in KINDS:
+            raise GeometryError(f"{where}: group kind {group.kind!r} is not known, use {' or '.join(KINDS)}")
+        if group.block < 1:
+            raise GeometryError(f"{where}: block must be 1 or more, got {group.block}")
+        if group.draft and not configuration.eagle:
+            raise GeometryError(f"{where}: a draft group needs eagle (a flag without the model-wide drop)")
+        if group.draft and group.kind == "mamba":
+            raise GeometryError(f"{where}: a draft model has no Mamba layers, so a Mamba group is no draft")
+        if group.checkpoint_alignment is not None:
+            if group.kind != "mamba":
+                raise GeometryError(f"{where}: checkpoint_alignment belongs to Mamba groups only")
+            if group.checkpoint_alignment < 1:
+                raise GeometryError(
+                    f"{where}: checkpoint_alignment must be 1 or more, got {group.checkpoint_alignment}"
+                )
+    mamba = {(group.block, group.checkpoint_alignment) for group in groups if group.kind == "mamba"}
+    if len(mamba) != 1 or all(group.kind == "mamba" for group in groups):
+        raise GeometryError(
+            "configuration.groups: needs at least one attention group, and Mamba groups of one block size "
+            "and one checkpoint style"
+        )
+
+
+def _check_speculation(configuration: Configuration, mamba_block: int) -> None:
+    if configuration.eagle and configuration.speculative < 1:
+        raise GeometryError("configuration.speculative: EAGLE needs at least one speculative token")
+    if not configuration.eagle and configuration.speculative:
+        raise GeometryError("configuration.speculative: speculative tokens need eagle here")
+    # One decode step would cross several Mamba blocks, which no real layout allows (blocks are hundreds).
+    if configuration.speculative >= mamba_block:
+        raise GeometryError(
+            f"configuration.speculative: {configuration.speculative} draft tokens need a Mamba block of more "
+            f"tokens, got {mamba_block}"
+        )
+
+
+def _check_retention(retention: int | None, align: int) -> None:
+    if retention is not None and (retention < 0 or retention % align):
+        raise GeometryError(
+            f"configuration.retention: must be null, 0 or a positive multiple of the alignment {align}, "
+            f"got {retention}"
+        )

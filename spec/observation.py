@@ -1,0 +1,112 @@
+"""The Observation: what a system under test was seen to do in one atomic step of a trace.
+
+A `submit`, `abort` or reset gives one observation; `run` and `settle` give one per engine step. Block
+ids never appear: they are handles, and only logical content is compared. Positions and lengths are in
+tokens, block counts in blocks, times in seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """Tokens [start, end) of `request` were computed; the last `drafts` of them are speculative."""
+
+    request: str
+    start: int
+    end: int
+    drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """`request` left the queue with so many tokens reused: `local` from the engine's own cache,
+    `external` from a store; `junction` is where it learned that a longer prefix is shared (0: nowhere)."""
+
+    request: str
+    local: int
+    external: int
+    junction: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A prefix-cache entry of `group`: it is found under the first `position` tokens of `request`."""
+
+    group: int
+    position: int
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """`request` ended. `outputs` are its sampled tokens, `cached` the tokens it reported as reused
+    (None where it never reported)."""
+
+    request: str
+    reason: str
+    outputs: tuple[int, ...]
+    cached: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRead:
+    """A read of `group` for `request` found other content than its prefix has.
+
+    `position` is the first wrong token (KV) or the length whose state was wanted; `what` is kv, state or
+    null (the read went to the null block).
+    """
+
+    request: str
+    group: int
+    position: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The system under test broke off: `kind` is exception, crash, hang or stuck; `message` one line,
+    `detail` the traceback, stack or error output."""
+
+    kind: str
+    message: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One atomic step. `at` is the index of its step in the trace, `do` the step's name.
+
+    `scheduled` and `admitted` keep the order in which the scheduler decided; `published` and `withdrawn`
+    are the prefix-cache entries that appeared and vanished; `running` and `waiting` the requests left
+    after the step; `free` the blocks that can be handed out, cached ones included; `reset` whether a reset
+    took effect; `seconds` the time spent inside the target.
+    """
+
+    at: int
+    do: str
+    scheduled: tuple[Scheduled, ...] = ()
+    admitted: tuple[Admitted, ...] = ()
+    preempted: tuple[str, ...] = ()
+    finished: tuple[Finished, ...] = ()
+    published: tuple[Entry, ...] = ()
+    withdrawn: tuple[Entry, ...] = ()
+    failed_reads: tuple[FailedRead, ...] = ()
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    free: int = 0
+    reset: bool | None = None
+    failure: Failure | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All observations of one trace, with the worker's own clock: `seconds` in all for the case, of
+    which `target_seconds` inside the system under test."""
+
+    observations: tuple[Observation, ...]
+    seconds: float = 0.0
+    target_seconds: float = 0.0

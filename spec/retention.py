@@ -1,0 +1,78 @@
+"""RT: which computed positions stay visible as prefix-cache entries."""
+
+from __future__ import annotations
+
+
+def replay_boundaries(prompt: int, block: int, align: int, grid: int, eagle: bool) -> tuple[int, ...]:
+    """Block ends at which a resend or an extension of the prompt could resume on the block grid.
+
+    `block` is the Mamba block, `align` the scheduler alignment L, `grid` where hits land, all in tokens.
+    """
+    if not eagle:
+        return ((prompt - 1) // grid * grid // block * block,)
+    resend = max((prompt - 1) // align * align - align, 0)
+    extension = max(prompt // align * align - align, 0)
+    return (resend, extension)
+
+
+def keeps_interval(position: int, block: int, retention: int | None) -> bool:
+    """Whether the retention interval alone keeps the state at `position` (tokens)."""
+    if position % block:
+        return False
+    if retention is None:
+        return True
+    return retention > 0 and position % retention == 0
+
+
+def keeps_chunk_end(
+    position: int,
+    *,
+    checkpoint: int,
+    boundaries: tuple[int, ...],
+    junction: int,
+    stop: int,
+    block: int,
+    retention: int | None,
+) -> bool:
+    """RT1: whether a Mamba state that a chunk left at `position` must stay visible.
+
+    Kept are the resend checkpoint, the replay boundaries, the junction (floored to the block, and exactly
+    where `stop` of `spec.chunking.junction_stop` is), and what the retention interval asks for.
+    """
+    return position > 0 and (
+        position in (checkpoint, stop, junction // block * block)
+        or position in boundaries
+        or keeps_interval(position, block, retention)
+    )
+
+
+def keeps_export(position: int, *, checkpoint: int, junction: int, block: int, retention: int | None) -> bool:
+    """RT1: whether a Mamba state exported inside a chunk must stay visible.
+
+    An export that is neither the resend checkpoint nor the junction nor on the retention interval is
+    transient: the next export reuses its place, so it must not be published (CH4). A replay boundary is
+    no reason here: a chunk exports one state, and a resend needs the checkpoint.
+    """
+    if position <= 0:
+        return False
+    return position in (checkpoint, junction) or keeps_interval(position, block, retention)
+
+
+def attention_tail(prompt: int, unit: int, drops: bool) -> int:
+    """The prompt's last hash boundary that a resend can use as proof: through P for a group that drops,
+    else through P − 1."""
+    return (prompt if drops else prompt - 1) // unit * unit
+
+
+def cacheable(tokens: int, block: int, align: int, drops: bool, fine: bool) -> int:
+    """How many of `tokens` computed tokens may be published by a group.
+
+    Coarse hits land on the alignment L only, so nothing past the last L boundary is published, except the
+    one block that a group that drops needs as proof.
+    """
+    if fine:
+        return tokens
+    aligned = tokens // align * align
+    if drops and aligned > 0:
+        return min(tokens, aligned + block)
+    return aligned

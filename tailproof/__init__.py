@@ -1,0 +1,1 @@
+"""Tailproof: what a hybrid prefix cache must hold, checked on the real vLLM and the real Mooncake store."""

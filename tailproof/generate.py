@@ -1,0 +1,188 @@
+"""Generates traces: random histories biased to where prefix-cache faults live, the same for the same seed.
+
+A case is drawn from `(seed, index)` alone, so any case of a run can be made again without the others.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+
+LONGEST_PROMPT = 200
+Prompt = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Axes:
+    """What may be drawn. `units` and block multiples give the sizes in tokens."""
+
+    units: tuple[int, ...] = (2, 4, 8)
+    multiples: tuple[int, ...] = (1, 2, 4)
+    styles: tuple[str, ...] = ("splits", "unit", "half", "block", "two")
+    annotations: tuple[str, ...] = ("none", "attention", "separate")
+    retentions: tuple[str, ...] = ("none", "zero", "align", "twice")
+    speculative: tuple[int, ...] = (1, 3)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A trace in the making."""
+
+    rng: random.Random
+    configuration: Configuration
+    steps: list[Step] = field(default_factory=list)
+    prompts: list[Prompt] = field(default_factory=list)
+    salts: list[str | None] = field(default_factory=list)
+    live: list[str] = field(default_factory=list)
+
+
+def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
+    """The `index`-th trace of a seed."""
+    rng = random.Random(f"{seed}/{index}")
+    configuration = _configuration(rng, axes or Axes())
+    draft = _Draft(rng, configuration)
+    for _ in range(rng.choice((2, 3, 3, 4, 5, 6))):
+        _episode(draft)
+    draft.steps.append(Settle(accept=_accept(draft)))
+    if rng.random() < 0.6:
+        _resend_all(draft)
+    return Trace(configuration, tuple(draft.steps))
+
+
+def _configuration(rng: random.Random, axes: Axes) -> Configuration:
+    unit = rng.choice(axes.units)
+    block = unit * rng.choice(axes.multiples)
+    eagle = rng.random() < 0.6
+    style = rng.choice(axes.styles)
+    alignments = {
+        "splits": None,
+        "unit": unit,
+        "half": max(unit // 2, 1),
+        "block": block,
+        "two": 2 * unit,
+    }
+    annotation = rng.choice(axes.annotations) if eagle else "none"
+    groups = [Group("full", block, draft=annotation == "attention")]
+    groups.append(Group("mamba", block, checkpoint_alignment=alignments[style]))
+    if annotation == "separate":
+        groups.append(Group("full", block, draft=True))
+    retention = {"none": None, "zero": 0, "align": block, "twice": 2 * block}[rng.choice(axes.retentions)]
+    speculative = min(rng.choice(axes.speculative), block - 1) if eagle else 0
+    budgets = (block, block + 1, 2 * block - 1, 3 * block, 5 * block + 3, 400, 400, 400)
+    if rng.random() < 0.15:
+        budgets = (max(block - 1, 1), max(block // 2, 1))
+    return Configuration(
+        groups=tuple(groups),
+        unit=unit,
+        eagle=eagle,
+        speculative=speculative,
+        retention=retention,
+        junctions=rng.random() < 0.4,
+        blocks=_blocks(block),
+        budget=rng.choice(budgets),
+        live=rng.choice((1, 2, 4, 8)),
+    )
+
+
+def _blocks(block: int) -> int:
+    return 64 * (LONGEST_PROMPT // block + 8)
+
+
+def _accept(draft: _Draft) -> int:
+    return draft.rng.randint(0, draft.configuration.speculative)
+
+
+def _episode(draft: _Draft) -> None:
+    """Some arrivals, then some steps, then perhaps an end that comes early."""
+    rng = draft.rng
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        _submit(draft, *_prompt(draft))
+    choice = rng.random()
+    if choice < 0.45:
+        draft.steps.append(Settle(accept=_accept(draft)))
+        draft.live.clear()
+        if rng.random() < 0.1:
+            draft.steps.append(ResetLocal())
+    elif choice < 0.9:
+        draft.steps.append(Run(rng.choice((1, 1, 2, 3, 5)), accept=_accept(draft)))
+        if rng.random() < 0.05:
+            draft.steps.append(ResetLocal(running=rng.random() < 0.5))
+    if draft.live and rng.random() < 0.12:
+        draft.steps.append(Abort(rng.choice(draft.live)))
+
+
+def _submit(draft: _Draft, prompt: Prompt, salt: str | None) -> None:
+    rng = draft.rng
+    name = f"r{len(draft.prompts)}"
+    block = draft.configuration.groups[0].block
+    outputs = rng.choice((1, 1, 2, 3, rng.randint(1, 2 * block + 2)))
+    draft.steps.append(Submit(name, prompt, outputs, salt=salt))
+    draft.prompts.append(prompt)
+    draft.salts.append(salt)
+    draft.live.append(name)
+
+
+def _resend_all(draft: _Draft) -> None:
+    order = list(range(len(draft.prompts)))
+    draft.rng.shuffle(order)
+    for index in order[:4]:
+        _submit(draft, draft.prompts[index], draft.salts[index])
+        if draft.rng.random() < 0.7:
+            draft.steps.append(Settle(accept=_accept(draft)))
+    draft.steps.append(Settle(accept=_accept(draft)))
+
+
+def _prompt(draft: _Draft) -> tuple[Prompt, str | None]:
+    """A prompt: new, a resend, an extension, or one that shares a prefix and then differs."""
+    rng = draft.rng
+    if not draft.prompts or rng.random() < 0.2:
+        salt = "s" if rng.random() < 0.05 else None
+        return ((f"p{len(draft.prompts)}", _length(draft)),), salt
+    index = rng.randrange(len(draft.prompts))
+    base, salt = draft.prompts[index], draft.salts[index]
+    unit = draft.configuration.unit
+    choice = rng.random()
+    if rng.random() < 0.04:
+        salt = "t" if salt is None else None
+    if choice < 0.4:
+        return base, salt
+    if choice < 0.6:
+        more = rng.choice((1, unit - 1, unit, unit + 1, 2 * unit, rng.randint(1, 40)))
+        return _longer(base, max(more, 1)), salt
+    shared = min(_length(draft), _total(base) - 1)
+    if shared < 1:
+        return base, salt
+    tail = max(_length(draft) - shared, rng.randint(1, 2 * unit))
+    return (*_shorter(base, shared), (f"p{len(draft.prompts)}", tail)), salt
+
+
+def _length(draft: _Draft) -> int:
+    """A length near a multiple of U or B, or any."""
+    rng, configuration = draft.rng, draft.configuration
+    grid = rng.choice((configuration.unit, configuration.groups[0].block))
+    top = rng.choice((4, 8, LONGEST_PROMPT // grid))
+    length = grid * rng.randint(1, max(top, 1)) + rng.choice((-1, 0, 0, 1, rng.randint(-grid, grid)))
+    return min(max(length, 1), LONGEST_PROMPT)
+
+
+def _total(prompt: Sequence[tuple[str, int]]) -> int:
+    return sum(length for _, length in prompt)
+
+
+def _longer(prompt: Prompt, more: int) -> Prompt:
+    name, length = prompt[-1]
+    return (*prompt[:-1], (name, length + more))
+
+
+def _shorter(prompt: Prompt, length: int) -> Prompt:
+    kept: list[tuple[str, int]] = []
+    for name, tokens in prompt:
+        take = min(tokens, length)
+        kept.append((name, take))
+        length -= take
+        if length == 0:
+            break
+    return tuple(kept)

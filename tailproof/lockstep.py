@@ -1,0 +1,316 @@
+"""Lockstep: judges an observed run against the oracle's forecast, step by step, under the rules of the spec.
+
+This is the only place that compares. Each comparison is a small function named after its mode; modes that
+are one-sided say why. The first finding ends the comparison, and where one step breaks several rules the
+first in registry order is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from reference.cache import SlowCache
+from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
+from spec.chunking import must_advance
+from spec.geometry import Geometry
+from spec.observation import Entry, Observation, Outcome
+from spec.proof import capped_scan_bound
+from spec.rules import ORDER
+from spec.trace import Trace
+
+ENGINE_STEPS = ("run", "settle")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One broken rule: `kind` names the comparison that failed, `message` says what was seen and what was
+    due, `request` whom it concerns."""
+
+    rule: str
+    kind: str
+    message: str
+    request: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """A finding placed in its run: `index` of the observation, `at` of the trace step."""
+
+    finding: Finding
+    index: int
+    at: int
+    target: str = ""
+
+    @property
+    def rule(self) -> str:
+        """The broken rule."""
+        return self.finding.rule
+
+
+def compare(
+    trace: Trace, outcome: Outcome, visit: Callable[[Observation, Forecast], None] | None = None
+) -> Divergence | None:
+    """Judge a whole run; None when every comparison holds.
+
+    `visit` is called with every observation and its forecast, for coverage counts.
+    """
+    oracle = Oracle(trace)
+    for index, observation in enumerate(outcome.observations):
+        forecast = oracle.forecast(observation)
+        findings = list(judge(oracle, observation, forecast))
+        if visit is not None:
+            visit(observation, forecast)
+        if findings:
+            worst = min(findings, key=lambda finding: ORDER[finding.rule])
+            return Divergence(worst, index, observation.at)
+        oracle.adopt(observation, forecast)
+    return None
+
+
+def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+    """All findings of one observation."""
+    if observation.failure is not None:
+        failure = observation.failure
+        yield Finding("LV1", failure.kind, f"the target broke off ({failure.kind}): {failure.message}")
+        return
+    for admission in forecast.admissions:
+        yield from _hit_length(oracle, admission)
+        yield from _junction(admission)
+    for chunk in forecast.chunks:
+        yield from _chunk(chunk)
+    yield from _visible_entries(oracle, observation, forecast)
+    yield from _content(observation)
+    yield from _ends(oracle, observation, forecast)
+    yield from _progress(observation, forecast)
+    yield from _quiescence(oracle, observation)
+    yield from _reset(oracle, observation, forecast)
+
+
+def _hit_length(oracle: Oracle, admission: AdmissionForecast) -> Iterator[Finding]:
+    """Mode "hit length". Under eviction in the same step the moment of the lookup is not known, so any
+    hit between the one without and the one with the evicted entries is accepted."""
+    geometry = oracle.geometry
+    history, request = admission.history, admission.history.id
+    hit, best, least = admission.admitted.local, admission.best.hit, admission.least.hit
+    limit = history.known - 1
+    due = f"{best}" if best == least else f"between {least} and {best}"
+    text = f"request {request!r} of {history.known} tokens hit {hit}, due was {due}"
+    if hit > limit or hit % geometry.grid:
+        yield Finding("PM2", "hit-bounds", f"{text}: above P − 1 or off the grid {geometry.grid}", request)
+    elif hit > best:
+        yield _too_long(oracle, admission, text)
+    elif hit < least:
+        yield _too_short(oracle, admission, text)
+    if hit and hit in admission.fresh:
+        yield Finding(
+            "SF3",
+            "same-step",
+            f"request {request!r} reuses the state at {hit} that was published in the same step",
+            request,
+        )
+
+
+def _too_long(oracle: Oracle, admission: AdmissionForecast, text: str) -> Finding:
+    history, hit = admission.history, admission.admitted.local
+    visible = set(admission.visible)
+    states = all(oracle.cache.states(history, group, visible)(hit) for group in oracle.geometry.mamba)
+    if not states:
+        return Finding("LK1", "hit-without-state", f"{text}: no state is visible there", history.id)
+    if all(extent >= hit for extent in admission.best.extents):
+        return Finding("PM3", "no-drop", f"{text}: the margin was not dropped", history.id)
+    return Finding("PM4", "hit-beyond-attention", f"{text}: attention does not reach it", history.id)
+
+
+def _too_short(oracle: Oracle, admission: AdmissionForecast, text: str) -> Finding:
+    """Name the rule by the wrong variant of the lookup that would have given the observed hit."""
+    history, hit, geometry = admission.history, admission.admitted.local, oracle.geometry
+    for rule, kind, reason, variant in _LOOKUP_VARIANTS:
+        cache = SlowCache(variant(geometry))
+        if cache.lookup(history, set(admission.visible)).hit == hit:
+            return Finding(rule, kind, f"{text}: {reason}", history.id)
+    return Finding("LK1", "hit-too-short", f"{text}: every group serves more", history.id)
+
+
+def _capped(geometry: Geometry) -> Geometry:
+    return replace(geometry, profile=replace(geometry.profile, bound=capped_scan_bound))
+
+
+def _dropping_twice(geometry: Geometry) -> Geometry:
+    groups = tuple(replace(group, margin=2 * group.margin) for group in geometry.groups)
+    return replace(geometry, groups=groups)
+
+
+def _coarse(geometry: Geometry) -> Geometry:
+    return replace(geometry, fine=False)
+
+
+_LOOKUP_VARIANTS: tuple[tuple[str, str, str, Callable[[Geometry], Geometry]], ...] = (
+    ("PM1", "scan-capped", "as if the proof scan stopped at P − 1", _capped),
+    ("PM3", "double-drop", "as if a group dropped twice", _dropping_twice),
+    ("EL1", "coarse-hit", "as if hits could not land inside a block", _coarse),
+)
+
+
+def _junction(admission: AdmissionForecast) -> Iterator[Finding]:
+    """Mode "junction". Not compared under eviction in the same step, like the hit it depends on."""
+    seen, due = admission.admitted.junction, admission.best.junction
+    if admission.best == admission.least and admission.admitted.local == admission.best.hit and seen != due:
+        request = admission.history.id
+        yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)
+
+
+def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
+    """Mode "chunks": how far a chunk goes is the system's choice, what it must not pass is not."""
+    item, request = chunk.scheduled, chunk.history.id
+    span = f"request {request!r} computed [{item.start}, {item.end})"
+    if chunk.history.state == "running" and item.start != chunk.expected_start:
+        yield Finding("CH5", "contiguous", f"{span}, due was a start at {chunk.expected_start}", request)
+    if item.end <= item.start:
+        yield Finding("CH2", "empty-chunk", f"{span}: nothing", request)
+    for name, stop in chunk.stops.items():
+        if item.start < stop < item.end:
+            rule = "CP7" if name == "checkpoint" else "CH1"
+            yield Finding(rule, f"jumped-{name}", f"{span} and jumped over its {name} stop {stop}", request)
+
+
+def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+    """Mode "visible entries": must ⊆ visible ⊆ must ∪ may. Entries that may be visible are a choice; what
+    vanished is only judged when the pool has room for everything, since eviction is a choice too."""
+    missing = list(forecast.missing)
+    if not forecast.roomy and observation.withdrawn:
+        missing = []
+    stray_states = [entry for entry in forecast.stray if oracle.geometry.groups[entry.group].kind == "mamba"]
+    for entry in missing:
+        yield _missing(oracle, forecast, entry, stray_states)
+    for entry in forecast.stray:
+        yield _stray(oracle, forecast, entry, missing)
+    if forecast.roomy and observation.do != "reset_local":
+        for entry in forecast.lost:
+            yield Finding(
+                "RT1",
+                "lost",
+                f"{_place(oracle, entry)} vanished although the pool has room",
+                entry.request,
+            )
+
+
+def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry]) -> Finding:
+    history = oracle.histories[entry.request]
+    checkpoint = oracle.geometry.checkpoint(history.prompt)
+    if oracle.geometry.groups[entry.group].kind == "mamba" and entry.position == checkpoint:
+        text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
+        if any(other.request == entry.request for other in stray):
+            return Finding("CP7", "registered-elsewhere", f"{text}; another position is", entry.request)
+        return Finding("RT2", "missing-checkpoint", text, entry.request)
+    kind = oracle.geometry.groups[entry.group].kind
+    text = f"{_place(oracle, entry)} was computed and must be visible, but is not"
+    return Finding("RT1", f"missing-{kind}", text, entry.request)
+
+
+def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry]) -> Finding:
+    place = _place(oracle, entry)
+    if oracle.geometry.groups[entry.group].kind == "full":
+        return Finding("RT1", "uncomputed", f"{place} is visible but was not computed", entry.request)
+    for chunk in forecast.chunks:
+        if chunk.publications.overwritten == entry.position and _same_prefix(oracle, chunk, entry):
+            return Finding(
+                "CH4",
+                "transient",
+                f"{place} is visible, but the export of {chunk.publications.export} took its place",
+                entry.request,
+            )
+    return Finding(
+        "CH3", "mid-chunk", f"{place} is visible, but no chunk ended or exported there", entry.request
+    )
+
+
+def _same_prefix(oracle: Oracle, chunk: ChunkForecast, entry: Entry) -> bool:
+    unit = oracle.geometry.unit
+    if len(chunk.history.numbers) * unit < entry.position:
+        return False
+    owner = oracle.histories[entry.request]
+    return chunk.history.number(entry.position, unit) == owner.number(entry.position, unit)
+
+
+def _place(oracle: Oracle, entry: Entry) -> str:
+    name = {"full": "attention", "mamba": "Mamba"}[oracle.geometry.groups[entry.group].kind]
+    return f"the {name} entry of group {entry.group} at {entry.position} of request {entry.request!r}"
+
+
+def _content(observation: Observation) -> Iterator[Finding]:
+    """Mode "content": every read of every step is exact."""
+    for read in observation.failed_reads:
+        where = f"group {read.group} of request {read.request!r}"
+        if read.what == "kv":
+            yield Finding("SF1", "kv", f"{where} read wrong KV at token {read.position}", read.request)
+        else:
+            what = "the null block" if read.what == "null" else "a wrong state"
+            yield Finding(
+                "SF2", read.what, f"{where} read {what} for the state after {read.position}", read.request
+            )
+
+
+def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+    """Modes "outputs", "ends" and "accounting"."""
+    if observation.do not in (*ENGINE_STEPS, "abort"):
+        return
+    finished = {item.request: item for item in observation.finished}
+    for request, item in finished.items():
+        history = oracle.histories[request]
+        due = tuple(history.sampled[: len(item.outputs)])
+        if item.outputs != due:
+            at = next(
+                index for index, pair in enumerate(zip(item.outputs, due, strict=True)) if len({*pair}) > 1
+            )
+            yield Finding("SF4", "output", f"request {request!r}: output {at} differs", request)
+        hit = history.hit
+        for admission in forecast.admissions:
+            if admission.history.id == request and hit is None:
+                hit = admission.admitted.local + admission.admitted.external
+        if item.cached is not None and hit is not None and item.cached != hit:
+            yield Finding(
+                "AC1",
+                "cached",
+                f"request {request!r} reported {item.cached} cached tokens, hit {hit}",
+                request,
+            )
+        if observation.do in ENGINE_STEPS and request not in forecast.ends:
+            yield Finding("LV1", "ended-early", f"request {request!r} ended before its last token", request)
+    for request in forecast.ends:
+        if request not in finished:
+            yield Finding("LV1", "not-ended", f"request {request!r} has all outputs but did not end", request)
+    for request in forecast.live_before:
+        if request not in finished and request not in observation.running + observation.waiting:
+            yield Finding("LV1", "vanished", f"request {request!r} vanished without an end", request)
+
+
+def _progress(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+    """Mode "progress". One-sided: without room for everything a step may legally wait."""
+    if observation.do not in ENGINE_STEPS or not forecast.roomy:
+        return
+    if not must_advance(len(observation.scheduled), bool(forecast.live_before)):
+        waiting = ", ".join(forecast.live_before)
+        yield Finding("CH2", "stalled", f"a step scheduled nothing although {waiting} had work left")
+
+
+def _quiescence(oracle: Oracle, observation: Observation) -> Iterator[Finding]:
+    """Mode "quiescence": with nothing running every block but the null block is free."""
+    due = oracle.configuration.blocks - 1
+    if not observation.running and observation.free != due:
+        yield Finding("LT3", "free-blocks", f"{observation.free} blocks are free at rest, due were {due}")
+
+
+def _reset(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+    """Mode "reset"."""
+    if observation.do != "reset_local":
+        return
+    if observation.reset != forecast.reset_succeeds:
+        took = "took effect" if observation.reset else "was refused"
+        holds = "no request holds a block" if forecast.reset_succeeds else "a request holds blocks"
+        yield Finding("LT4", "reset", f"the reset {took} although {holds}")
+    if observation.reset:
+        gone = {oracle.cache.key_of(entry, oracle.histories) for entry in observation.withdrawn}
+        left = len(oracle.cache.visible - gone) + len(observation.published)
+        if left:
+            yield Finding("LT4", "reset-left", f"{left} entries are visible after a reset")

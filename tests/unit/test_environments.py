@@ -1,0 +1,285 @@
+"""Target environments are built once, used only when finished, and never used after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tailproof import environments
+from tailproof.environments import Environment, EnvironmentProblem, Recipe
+
+BARE = Recipe(target="bare==1", lock="", disk=0)
+MISSING = "no-such-package-for-tailproof==1.0 --hash=sha256:" + 64 * "0" + "\n"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("TAILPROOF_CACHE", str(folder))
+    return folder
+
+
+def built(recipe: Recipe) -> tuple[Environment, list[str]]:
+    lines: list[str] = []
+    return environments.built(recipe, lines.append), lines
+
+
+def half_built(recipe: Recipe) -> Path:
+    folder = environments.located(recipe).python.parents[1]
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").write_text("left over")
+    (folder / "rubbish").write_text("left over")
+    return folder
+
+
+def small_wheel(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "tailproof_small-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr("tailproof_small.py", "VALUE = 1\n")
+        wheel.writestr(
+            "tailproof_small-1.0.dist-info/METADATA",
+            "Metadata-Version: 2.1\nName: tailproof-small\nVersion: 1.0\nRequires-Dist: tailproof-absent\n",
+        )
+        wheel.writestr(
+            "tailproof_small-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        wheel.writestr("tailproof_small-1.0.dist-info/RECORD", "")
+    return path
+
+
+def builder(recipe: Recipe) -> subprocess.Popen[str]:
+    """A process of its own that builds `recipe` and prints its progress and then the interpreter."""
+    program = """
+        import signal, sys
+        from tailproof import environments
+        # A process started in the background may inherit an ignored SIGINT.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        recipe = environments.Recipe(target=sys.argv[1], lock=sys.argv[2], disk=0)
+        print(environments.built(recipe, lambda line: print(line, flush=True)).python)
+    """
+    root = Path(environments.__file__).parents[1]
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), recipe.target, recipe.lock],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+
+
+def wait_for_folder(recipe: Recipe) -> Path:
+    folder = environments.located(recipe).python.parents[1]
+    for _ in range(600):
+        if folder.exists():
+            return folder
+        time.sleep(0.05)
+    raise AssertionError("the build did not begin")
+
+
+def is_locked(recipe: Recipe) -> bool:
+    folder = environments.located(recipe).python.parents[1]
+    with folder.with_name(folder.name + ".lock").open("a") as guard:
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def test_builds_once_and_then_reuses(cache: Path) -> None:
+    assert environments.located(BARE).ready is False
+    first, lines = built(BARE)
+    assert first.ready
+    assert first.python.is_relative_to(cache)
+    assert subprocess.run([first.python, "-c", "pass"], check=False).returncode == 0
+    assert lines[0] == "bare==1: creating the virtual environment (0 s)"
+    assert re.fullmatch(r"bare==1: ready \(\d+ s\)", lines[-1])
+    assert built(BARE) == (first, [])
+    assert environments.located(BARE) == first
+
+
+def test_half_built_folder_is_rebuilt() -> None:
+    folder = half_built(BARE)
+    assert environments.located(BARE).ready is False
+    environment, lines = built(BARE)
+    assert lines
+    assert environment.ready
+    assert not (folder / "rubbish").exists()
+    assert subprocess.run([environment.python, "-c", "pass"], check=False).returncode == 0
+
+
+def test_lost_interpreter_is_rebuilt() -> None:
+    environment, _ = built(BARE)
+    environment.python.unlink()
+    assert environments.located(BARE).ready is False
+    assert built(BARE)[0].python.exists()
+
+
+def test_removal_leaves_nothing_that_counts_as_built() -> None:
+    assert environments.removed(BARE) is False
+    folder = half_built(BARE)
+    (folder / ".tailproof-complete").write_text("")
+    assert environments.located(BARE).ready
+    assert environments.removed(BARE) is True
+    assert not folder.exists()
+    assert environments.located(BARE).ready is False
+
+
+def test_every_ingredient_has_its_own_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {environments.located(BARE).python}
+    places.add(environments.located(dataclasses.replace(BARE, lock="# changed\n")).python)
+    places.add(environments.located(dataclasses.replace(BARE, first=("torch==2.13.0",))).python)
+    monkeypatch.setattr("platform.machine", lambda: "another")
+    places.add(environments.located(BARE).python)
+    assert len(places) == 4
+    assert all(re.fullmatch(r"bare-1-[0-9a-f]{12}", place.parents[1].name) for place in places)
+
+
+def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TAILPROOF_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert environments.cache_folder() == tmp_path / "xdg" / "tailproof"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert environments.cache_folder() == tmp_path / "home" / ".cache" / "tailproof"
+
+
+def test_unknown_target_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    for act in (environments.locate, environments.remove, lambda name: environments.ensure(name, print)):
+        with pytest.raises(EnvironmentProblem) as caught:
+            act("vllm==9.9")
+        assert str(caught.value) == "no environment is known for 'vllm==9.9': use one of vllm==0.32.0"
+    assert environments.main(["ensure", "vllm==9.9"]) == 3
+    assert environments.main(["ensure"]) == 2
+    assert "use one of vllm==0.32.0" in capsys.readouterr().err
+
+
+def test_locked_packages_are_installed_with_their_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = small_wheel(tmp_path / "wheels")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    good = dataclasses.replace(
+        BARE, lock=f"tailproof-small==1.0 \\\n    --hash=sha256:{digest}\n", checks=("tailproof_small",)
+    )
+    environment, lines = built(good)
+    assert any("installing the locked packages" in line for line in lines)
+    assert subprocess.run([environment.python, "-c", "import tailproof_small"], check=False).returncode == 0
+
+    tampered = dataclasses.replace(good, lock=good.lock.replace(digest, 64 * "0"))
+    with pytest.raises(EnvironmentProblem, match="installing the locked packages failed"):
+        built(tampered)
+    assert environments.located(tampered).ready is False
+
+    unhashed = dataclasses.replace(good, lock="tailproof-small==1.0\n")
+    with pytest.raises(EnvironmentProblem, match="installing the locked packages failed"):
+        built(unhashed)
+
+    unimportable = dataclasses.replace(good, target="unimportable==1", checks=("tailproof_absent",))
+    with pytest.raises(EnvironmentProblem, match=r"importing what was installed failed.*'tailproof_absent'"):
+        built(unimportable)
+    assert environments.located(unimportable).ready is False
+
+
+def test_failing_installation_is_one_line_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    recipe = dataclasses.replace(BARE, lock=MISSING)
+    with pytest.raises(EnvironmentProblem) as caught:
+        built(recipe)
+    folder = environments.located(recipe).python.parents[1]
+    log = folder.with_name(folder.name + ".log")
+    assert str(caught.value) == (
+        "bare==1: installing the locked packages failed (exit code 1): "
+        f"ERROR: No matching distribution found for no-such-package-for-tailproof==1.0; see {log}"
+    )
+    assert "Could not find a version" in log.read_text()
+    assert not folder.exists()
+    assert environments.located(recipe).ready is False
+
+
+def test_too_little_disk_says_what_to_do(cache: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"needs 1048576\.0 GiB .* make room or set TAILPROOF_CACHE"):
+        built(dataclasses.replace(BARE, disk=1 << 50))
+
+
+def test_wrong_python_says_which_would_do() -> None:
+    with pytest.raises(
+        EnvironmentProblem, match=r"locked for Python 2\.7, this is 3\.\d+: run Tailproof with"
+    ):
+        built(dataclasses.replace(BARE, pythons=("2.7",)))
+
+
+def test_unusable_cache_folder_says_what_to_do(cache: Path) -> None:
+    cache.write_text("a file in the way")
+    with pytest.raises(EnvironmentProblem, match="set TAILPROOF_CACHE to a folder that can be written"):
+        built(BARE)
+
+
+def test_interrupted_build_is_never_used() -> None:
+    process = builder(BARE)
+    folder = wait_for_folder(BARE)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert not folder.exists()
+    assert environments.located(BARE).ready is False
+    # Every step holds the lock as long as it lives, so a free lock shows that none was left behind.
+    assert not is_locked(BARE)
+
+
+def test_killed_build_is_waited_for_and_repeated() -> None:
+    process = builder(BARE)
+    wait_for_folder(BARE)
+    process.kill()
+    process.communicate(timeout=60)
+    assert environments.located(BARE).ready is False
+    assert is_locked(BARE), "the orphaned step no longer holds the lock"
+    environment, lines = built(BARE)
+    assert lines[0].startswith("waiting for another process")
+    assert subprocess.run([environment.python, "-c", "pass"], check=False).returncode == 0
+
+
+def test_concurrent_callers_build_once() -> None:
+    processes = [builder(BARE), builder(BARE)]
+    outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    python = str(environments.located(BARE).python)
+    assert [lines[-1] for lines in outputs] == [python, python]
+    assert sum("creating the virtual environment (0 s)" in line for lines in outputs for line in lines) == 1
+    assert sum(line.startswith("waiting for") for lines in outputs for line in lines) <= 1
+
+
+@pytest.mark.parametrize("target", environments.known_targets())
+def test_shipped_lock_is_complete_and_portable(target: str) -> None:
+    recipe = environments.shipped_recipe(target)
+    assert recipe.first[0].startswith("torch==")
+    assert all("==" in requirement for requirement in recipe.first)
+    assert recipe.pythons
+    assert recipe.checks
+    text = "\n".join(line for line in recipe.lock.splitlines() if not line.startswith("#"))
+    requirements = text.replace("\\\n", " ").splitlines()
+    assert len(requirements) > 20
+    for requirement in requirements:
+        assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", requirement), requirement
+    names = {requirement.split("==")[0].lower() for requirement in requirements}
+    assert len(names) == len(requirements)
+    assert not names & {requirement.split("==")[0].lower() for requirement in recipe.first}
+    assert not [name for name in names if re.match(r"torch|nvidia|triton|cuda", name)]
+    assert "://" not in recipe.lock
+    assert not re.search(r"^\s*-", text.replace("    --hash=", ""), re.MULTILINE)
