@@ -142,7 +142,7 @@ def parse_trace(document: object) -> Trace:
     if not isinstance(document, dict):
         raise TraceError("a trace is a JSON object with format, configuration and steps")
     found = document.get("format")
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise TraceError(f"format: found {found!r}, this version reads format {FORMAT}")
     _refuse_unknown(document, Trace, "")
     configuration = document.get("configuration")
@@ -168,7 +168,7 @@ def parse_trace_text(text: bytes | str) -> Trace:
     """
     try:
         document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise TraceError(f"not valid JSON: {problem}") from None
     return parse_trace(document)
 
@@ -178,9 +178,9 @@ def _parse_step(document: object, index: int) -> Step:
     if not isinstance(document, dict):
         raise TraceError(f"{where}: a step is a JSON object with a 'do'")
     do = document.get("do")
-    if do not in STEPS:
+    if not isinstance(do, str) or do not in STEPS:
         raise TraceError(f"{where}: unknown step {do!r}, use one of {', '.join(STEPS)}")
-    kind = STEPS[str(do)]
+    kind = STEPS[do]
     values = {name: value for name, value in document.items() if name != "do"}
     _refuse_unknown(values, kind, f"{where} ({do})")
     return _convert(values, kind, f"{where} ({do})")

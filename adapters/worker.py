@@ -51,14 +51,15 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
         except AdapterError as problem:
             return _error(problem)
         except Exception as problem:
-            if _raised_by_us(problem):
+            module, function = _innermost(problem)
+            if module.partition(".")[0] in ("adapters", "reference", "spec"):
                 return Reply(
                     kind="adapter",
                     message=f"{type(problem).__name__}: {problem}",
                     detail=traceback.format_exc(),
                 )
-            message = f"{type(problem).__name__}: {problem}".splitlines()[0]
-            failure = Failure("exception", message, traceback.format_exc())
+            text = f"{type(problem).__name__}: {problem}".splitlines()[0].rstrip(": ")
+            failure = Failure("exception", f"{text} in {function}", traceback.format_exc(), function)
             observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
         if observations and observations[-1].failure is not None:
             break
@@ -70,14 +71,15 @@ def _error(problem: AdapterError) -> Reply:
     return Reply(kind=kind, message=str(problem), detail=traceback.format_exc())
 
 
-def _raised_by_us(problem: BaseException) -> bool:
-    """Whether the innermost frame of a traceback lies in our own code (then it is not the target's fault)."""
+def _innermost(problem: BaseException) -> tuple[str, str]:
+    """Module and function of the innermost frame of a traceback: whose fault an exception is."""
     frame = problem.__traceback__
-    last = ""
+    module = function = ""
     while frame is not None:
-        last = frame.tb_frame.f_globals.get("__name__", "")
+        module = str(frame.tb_frame.f_globals.get("__name__", ""))
+        function = frame.tb_frame.f_code.co_name
         frame = frame.tb_next
-    return last.partition(".")[0] in ("adapters", "reference", "spec")
+    return module, function
 
 
 def load_system(name: str) -> System:

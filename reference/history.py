@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reference.exact_model import outputs
 from spec.trace import Submit, prompt_length, prompt_tokens
@@ -34,7 +34,8 @@ class Prefixes:
 @dataclass(slots=True)
 class History:
     """One request: `tokens` known so far (prompt, then fed outputs), `computed` tokens in its cache,
-    `junction` from its last lookup, `state` waiting, running or finished. Lengths in tokens."""
+    `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
+    (0: none), `state` waiting, running or finished. Lengths in tokens."""
 
     submit: Submit
     prompt: int
@@ -44,9 +45,9 @@ class History:
     order: int
     computed: int = 0
     junction: int = 0
+    crossed: int = 0
     hit: int | None = None
     state: str = "waiting"
-    materialised: set[int] = field(default_factory=set)
 
     @property
     def id(self) -> str:

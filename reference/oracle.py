@@ -51,7 +51,8 @@ class Forecast:
     """What one observation must agree with. Keys are (group, identity of a prefix).
 
     `must` has to be visible after the step; `missing` of these were not seen, `stray` were seen but may not
-    be visible, `lost` had to stay visible and vanished. `roomy` tells that the pool can hold everything, so
+    be visible, `lost` had to stay visible and vanished. `live_before` are the requests not ended before the
+    step, `waiting` those of them not running. `roomy` tells that the pool can hold everything, so
     nothing may be evicted or stall; `ends` the requests that must end in this step with their outputs.
     """
 
@@ -64,6 +65,7 @@ class Forecast:
     lost: tuple[Entry, ...] = ()
     ends: dict[str, tuple[int, ...]] = field(default_factory=dict)
     live_before: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
     roomy: bool = True
     reset_succeeds: bool | None = None
 
@@ -101,7 +103,13 @@ class Oracle:
             return Forecast(live_before=before, roomy=roomy, reset_succeeds=step.running or not held)
         if not isinstance(step, Run | Settle):
             lost = self._lost({self.cache.key_of(entry, self.histories) for entry in observation.withdrawn})
-            return Forecast(lost=lost, stray=observation.published, live_before=before, roomy=roomy)
+            return Forecast(
+                lost=lost,
+                stray=observation.published,
+                live_before=before,
+                waiting=tuple(history.id for history in self.live() if history.state == "waiting"),
+                roomy=roomy,
+            )
         return self._forecast_engine_step(observation, step.accept, before, roomy)
 
     def _forecast_engine_step(
@@ -121,9 +129,10 @@ class Oracle:
             history = self.histories[item.request]
             start, junction = history.computed, history.junction
             if item.request in admitted:
-                admission = self._admission(admitted[item.request], history, visible, sure)
-                admissions.append(admission)
-                start, junction = admission.best.hit, admission.best.junction
+                choice = admitted[item.request]
+                admissions.append(self._admission(choice, history, visible, sure))
+                # Hit and junction are judged on their own; what follows is judged by what was taken.
+                start, junction = choice.local + choice.external, choice.junction
             chunk = self._chunk(item, history, start, junction)
             chunks.append(chunk)
             due = self._keyed(history, chunk.publications.must)
@@ -260,4 +269,6 @@ class Oracle:
         # The drafts of a request just admitted are padding, never accepted.
         accepted = 0 if admitted else min(step.accept, item.drafts)
         history.computed = chunk.publications.sure + accepted
+        boundary = history.computed // self.geometry.mamba_block * self.geometry.mamba_block
+        history.crossed = boundary if boundary > chunk.publications.sure else 0
         history.produce(1 + accepted, self.prefixes)

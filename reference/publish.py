@@ -47,12 +47,16 @@ def publications(
     block = geometry.mamba_block
     stop = junction_stop(history.junction, history.prompt, block, geometry.junctions)
     for mamba in geometry.mamba:
-        for position in {sure, export, start // block * block}:
+        for position in {sure, export, history.crossed}:
             if position > 0 and position % geometry.unit == 0:
                 may.add((mamba.index, position))
         reach = cacheable(sure, block, geometry.align, mamba.drops, geometry.fine)
+        # A step that drafts runs in the column of its last draft, so its state can only be put back into
+        # the column of a block boundary that is the one before.
+        placed = sure // block + 1 >= -(-end // block)
         if (
-            sure % geometry.unit == 0
+            placed
+            and sure % geometry.unit == 0
             and sure <= reach
             and keeps_chunk_end(
                 sure,

@@ -67,10 +67,12 @@ def required_stops(
     that a lookup could use. `export` is what the chunk exports (0: nothing), `can_export` whether the
     backend ever does, `junction` the junction's stop (`junction_stop`).
 
-    The checkpoint is needed unless exported. The block stop is the checkpoint when hits are coarse; with
+    Checkpoint and junction are needed unless exported. The block stop is the checkpoint when hits are coarse; with
     fine hits it is a second, coarser state, which a backend that exports is free to give up.
     """
-    stops = {"junction": junction}
+    stops: dict[str, int] = {}
+    if export != junction:
+        stops["junction"] = junction
     if fine and export != checkpoint(prompt):
         stops["checkpoint"] = checkpoint(prompt)
     if not export and not (fine and can_export):

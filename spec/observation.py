@@ -68,11 +68,12 @@ class FailedRead:
 @dataclass(frozen=True, slots=True)
 class Failure:
     """The system under test broke off: `kind` is exception, crash, hang or stuck; `message` one line,
-    `detail` the traceback, stack or error output."""
+    `detail` the traceback, stack or error output, `place` the function it happened in, where known."""
 
     kind: str
     message: str
     detail: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
         groups.append(Group("full", block, draft=True))
     retention = {"none": None, "zero": 0, "align": block, "twice": 2 * block}[rng.choice(axes.retentions)]
     speculative = min(rng.choice(axes.speculative), block - 1) if eagle else 0
-    budgets = (block, block + 1, 2 * block - 1, 3 * block, 5 * block + 3, 400, 400, 400)
+    budgets: tuple[int, ...] = (block, block + 1, 2 * block - 1, 3 * block, 5 * block + 3, 400, 400, 400)
     if rng.random() < 0.15:
         budgets = (max(block - 1, 1), max(block // 2, 1))
     return Configuration(

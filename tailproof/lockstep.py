@@ -72,7 +72,8 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     """All findings of one observation."""
     if observation.failure is not None:
         failure = observation.failure
-        yield Finding("LV1", failure.kind, f"the target broke off ({failure.kind}): {failure.message}")
+        kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
+        yield Finding("LV1", kind, f"the target broke off ({failure.kind}): {failure.message}")
         return
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)
@@ -80,7 +81,7 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     for chunk in forecast.chunks:
         yield from _chunk(chunk)
     yield from _visible_entries(oracle, observation, forecast)
-    yield from _content(observation)
+    yield from _content(observation, forecast)
     yield from _ends(oracle, observation, forecast)
     yield from _progress(observation, forecast)
     yield from _quiescence(oracle, observation)
@@ -171,7 +172,8 @@ def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
     for name, stop in chunk.stops.items():
         if item.start < stop < item.end:
             rule = "CP7" if name == "checkpoint" else "CH1"
-            yield Finding(rule, f"jumped-{name}", f"{span} and jumped over its {name} stop {stop}", request)
+            kind = f"jumped-{name}" + ("-resumed" if chunk.history.known > chunk.history.prompt else "")
+            yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request)
 
 
 def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
@@ -198,14 +200,22 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
 def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry]) -> Finding:
     history = oracle.histories[entry.request]
     checkpoint = oracle.geometry.checkpoint(history.prompt)
-    if oracle.geometry.groups[entry.group].kind == "mamba" and entry.position == checkpoint:
+    kind = oracle.geometry.groups[entry.group].kind
+    beside = ""
+    for chunk in forecast.chunks:
+        if (
+            kind == "mamba"
+            and chunk.history is history
+            and chunk.publications.export not in (0, entry.position)
+        ):
+            beside = "-beside-export"
+    if kind == "mamba" and entry.position == checkpoint:
         text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
         if any(other.request == entry.request for other in stray):
             return Finding("CP7", "registered-elsewhere", f"{text}; another position is", entry.request)
-        return Finding("RT2", "missing-checkpoint", text, entry.request)
-    kind = oracle.geometry.groups[entry.group].kind
+        return Finding("RT2", f"missing-checkpoint{beside}", text, entry.request)
     text = f"{_place(oracle, entry)} was computed and must be visible, but is not"
-    return Finding("RT1", f"missing-{kind}", text, entry.request)
+    return Finding("RT1", f"missing-{kind}{beside}", text, entry.request)
 
 
 def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry]) -> Finding:
@@ -220,9 +230,14 @@ def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry
                 f"{place} is visible, but the export of {chunk.publications.export} took its place",
                 entry.request,
             )
-    return Finding(
-        "CH3", "mid-chunk", f"{place} is visible, but no chunk ended or exported there", entry.request
-    )
+    kind, why = "mid-chunk", "no chunk ended or exported there"
+    block = oracle.geometry.mamba_block
+    for chunk in forecast.chunks:
+        start = chunk.scheduled.start
+        if start % block and entry.position == start // block * block + block:
+            kind = "partial-block-as-full"
+            why = f"{why}: the block that holds the state at {start} was registered as full"
+    return Finding("CH3", kind, f"{place} is visible, but {why}", entry.request)
 
 
 def _same_prefix(oracle: Oracle, chunk: ChunkForecast, entry: Entry) -> bool:
@@ -238,12 +253,14 @@ def _place(oracle: Oracle, entry: Entry) -> str:
     return f"the {name} entry of group {entry.group} at {entry.position} of request {entry.request!r}"
 
 
-def _content(observation: Observation) -> Iterator[Finding]:
+def _content(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "content": every read of every step is exact."""
+    hits = {admission.history.id: admission.admitted.local for admission in forecast.admissions}
     for read in observation.failed_reads:
         where = f"group {read.group} of request {read.request!r}"
         if read.what == "kv":
-            yield Finding("SF1", "kv", f"{where} read wrong KV at token {read.position}", read.request)
+            kind = "kv-of-hit" if hits.get(read.request, 0) > read.position else "kv"
+            yield Finding("SF1", kind, f"{where} read wrong KV at token {read.position}", read.request)
         else:
             what = "the null block" if read.what == "null" else "a wrong state"
             yield Finding(

@@ -165,9 +165,9 @@ class RetentionDropsCheckpoint(SlowEngine):
 class RunsPastJunction(SlowEngine):
     """Prefill chunks ignore the junction."""
 
-    def stops(self, history: History, start: int, exports: bool) -> dict[str, int]:
+    def stops(self, history: History, start: int, export: int) -> dict[str, int]:
         return {
-            name: stop for name, stop in super().stops(history, start, exports).items() if name != "junction"
+            name: stop for name, stop in super().stops(history, start, export).items() if name != "junction"
         }
 
 

@@ -1,0 +1,1 @@
+"""Proofs: theorems about `spec`, and planted variants of it that the theorems must refute."""

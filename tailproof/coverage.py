@@ -1,0 +1,206 @@
+"""Counts how often a run reached each axis and each phase where prefix-cache faults live."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from reference.oracle import Forecast
+from spec.geometry import Geometry
+from spec.observation import Observation
+from spec.trace import Abort, Configuration, ResetLocal, Submit, Trace, prompt_length
+
+# Every tag, in the order in which a report shows them; a tag that is never reached is shown with 0.
+TAGS: tuple[str, ...] = (
+    "eagle off",
+    "eagle on",
+    "annotation none",
+    "annotation attention",
+    "annotation separate group",
+    "states at chunk ends",
+    "exports aligned to U",
+    "exports aligned finer",
+    "exports aligned coarser",
+    "hits fine",
+    "hits coarse",
+    "retention None",
+    "retention 0",
+    "retention k",
+    "junction checkpoints on",
+    "budget below a block",
+    "budget cuts a prompt",
+    "P at U−1",
+    "P at U",
+    "P at U+1",
+    "P at B−1",
+    "P at B",
+    "P at B+1",
+    "P at most U",
+    "resend",
+    "extension below U",
+    "extension of U or more",
+    "shared prefix ends inside a unit",
+    "shared prefix ends inside a block",
+    "shared prefix ends at a block end",
+    "other salt",
+    "same prefix, same step",
+    "several live requests",
+    "hit 0",
+    "hit inside a block",
+    "hit at a block end",
+    "junction noticed",
+    "export made",
+    "request waits for a state of its step",
+    "drafts accepted",
+    "drafts rejected",
+    "resumed request",
+    "finished in its first step",
+    "finished in decode",
+    "aborted while waiting",
+    "aborted in prefill",
+    "aborted in decode",
+    "reset taken",
+    "reset refused",
+    "reset of running requests",
+)
+
+
+class Coverage:
+    """Counts of tags: cases for the setting, requests and steps for the rest."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter(dict.fromkeys(TAGS, 0))
+
+    def case(self, trace: Trace) -> None:
+        """Count what the trace alone tells."""
+        self._count(_setting_tags(trace.configuration))
+        self._count(_request_tags(trace))
+
+    def step(self, trace: Trace, observation: Observation, forecast: Forecast) -> None:
+        """Count what a step of the run reached."""
+        self._count(_step_tags(trace, observation, forecast))
+
+    def _count(self, tags: Iterator[str]) -> None:
+        for tag in tags:
+            if tag not in self.counts:
+                raise KeyError(f"{tag!r} is not in coverage.TAGS")
+            self.counts[tag] += 1
+
+    def unreached(self) -> list[str]:
+        """Tags that were never reached."""
+        return [tag for tag in TAGS if not self.counts[tag]]
+
+
+def _setting_tags(configuration: Configuration) -> Iterator[str]:
+    geometry = Geometry.of(configuration)
+    yield "eagle on" if configuration.eagle else "eagle off"
+    drafts = [index for index, group in enumerate(configuration.groups) if group.draft]
+    if configuration.eagle:
+        names = {(): "none", (0,): "attention"}
+        yield f"annotation {names.get(tuple(drafts), 'separate group')}"
+    alignment = geometry.mamba[0].checkpoint_alignment
+    if alignment is None:
+        yield "states at chunk ends"
+    elif alignment == geometry.unit:
+        yield "exports aligned to U"
+    else:
+        yield "exports aligned finer" if alignment < geometry.unit else "exports aligned coarser"
+    yield "hits fine" if geometry.fine else "hits coarse"
+    retention = configuration.retention
+    yield "retention None" if retention is None else "retention k" if retention else "retention 0"
+    if geometry.junctions:
+        yield "junction checkpoints on"
+    if configuration.budget < geometry.mamba_block:
+        yield "budget below a block"
+
+
+def _request_tags(trace: Trace) -> Iterator[str]:
+    unit, block = trace.configuration.unit, Geometry.of(trace.configuration).mamba_block
+    earlier: list[Submit] = []
+    for submit in trace.submits():
+        length = prompt_length(submit.prompt)
+        for name, grid in (("U", unit), ("B", block)):
+            offset = {0: "", 1: "+1", grid - 1: "−1"}.get(length % grid)
+            if offset is not None and (grid > 2 or not offset):
+                yield f"P at {name}{offset}"
+        if length <= unit:
+            yield "P at most U"
+        if length > trace.configuration.budget:
+            yield "budget cuts a prompt"
+        yield from _kinship_tags(submit, earlier, unit, block)
+        earlier.append(submit)
+
+
+def _kinship_tags(submit: Submit, earlier: list[Submit], unit: int, block: int) -> Iterator[str]:
+    length = prompt_length(submit.prompt)
+    alike = [(shared_prefix(submit, other), other) for other in earlier]
+    if any(shared and other.salt != submit.salt for shared, other in alike):
+        yield "other salt"
+    same = [(shared, other) for shared, other in alike if other.salt == submit.salt and shared]
+    if not same:
+        return
+    shared, other = max(same, key=lambda pair: pair[0])
+    theirs = prompt_length(other.prompt)
+    if shared == length == theirs:
+        yield "resend"
+    elif shared == theirs:
+        yield "extension below U" if length - theirs < unit else "extension of U or more"
+    elif shared % block == 0:
+        yield "shared prefix ends at a block end"
+    else:
+        yield f"shared prefix ends inside a {'block' if shared % unit == 0 else 'unit'}"
+
+
+def shared_prefix(one: Submit, other: Submit) -> int:
+    """How many leading tokens two prompts share."""
+    total = 0
+    for (name, length), (theirs, their_length) in zip(one.prompt, other.prompt, strict=False):
+        if name != theirs:
+            break
+        total += min(length, their_length)
+        if length != their_length:
+            break
+    return total
+
+
+def _step_tags(trace: Trace, observation: Observation, forecast: Forecast) -> Iterator[str]:
+    step = trace.steps[observation.at]
+    block = Geometry.of(trace.configuration).mamba_block
+    if isinstance(step, ResetLocal):
+        yield "reset taken" if observation.reset else "reset refused"
+        if step.running and observation.reset and forecast.live_before:
+            yield "reset of running requests"
+    if len(observation.running) > 1:
+        yield "several live requests"
+    submits = [admission.history.submit for admission in forecast.admissions]
+    if any(shared_prefix(one, other) for one in submits for other in submits if one is not other):
+        yield "same prefix, same step"
+    for admission in forecast.admissions:
+        hit = admission.admitted.local
+        yield "hit 0" if not hit else "hit inside a block" if hit % block else "hit at a block end"
+        if admission.admitted.junction:
+            yield "junction noticed"
+        if admission.history.hit is not None:
+            yield "resumed request"
+    for chunk in forecast.chunks:
+        if chunk.publications.export:
+            yield "export made"
+        if chunk.scheduled.drafts and not chunk.prefill:
+            accepted = getattr(step, "accept", 0)
+            yield "drafts accepted" if accepted else "drafts rejected"
+    if observation.waiting and observation.scheduled and len(observation.running) < trace.configuration.live:
+        spent = sum(item.end - item.start for item in observation.scheduled)
+        if spent < trace.configuration.budget:
+            yield "request waits for a state of its step"
+    yield from _end_tags(step, observation, forecast)
+
+
+def _end_tags(step: object, observation: Observation, forecast: Forecast) -> Iterator[str]:
+    fresh = {item.request for item in observation.admitted}
+    for finished in observation.finished:
+        if isinstance(step, Abort):
+            phase = "in decode" if finished.outputs else "in prefill"
+            waited = finished.cached is None and not finished.outputs and finished.request in forecast.waiting
+            yield f"aborted {'while waiting' if waited else phase}"
+        else:
+            yield "finished in its first step" if finished.request in fresh else "finished in decode"

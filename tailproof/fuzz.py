@@ -1,0 +1,224 @@
+"""Fuzzes one target in lockstep with the oracle: generate, run, compare, and keep what breaks, made small."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spec.observation import Outcome
+from spec.trace import Trace
+from tailproof import replay
+from tailproof.baseline import Baseline, Known
+from tailproof.coverage import Coverage
+from tailproof.generate import case
+from tailproof.lockstep import Divergence, Finding, compare
+from tailproof.narrate import explain_divergence
+from tailproof.shrink import shrink
+from tailproof.targets import OpenTarget
+
+_AHEAD = 3
+_REPORT_SECONDS = 10.0
+SHRINK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A divergence that was found: the smallest trace for it, its explanation, the file it was kept in and
+    the baseline entry that covers it. `count` cases broke the same rule in the same way; `case` is the
+    index of the first."""
+
+    finding: Finding
+    fingerprint: str
+    trace: Trace
+    path: Path | None
+    explanation: tuple[str, ...]
+    known: Known | None
+    count: int
+    case: int
+    seconds: float
+    steps: int
+
+
+@dataclass(slots=True)
+class FuzzReport:
+    """What a fuzz run did. `seconds` is wall time without shrinking; `target_share` the share of the
+    worker's time inside the target; `interrupted` that it was stopped before its time."""
+
+    target: str
+    tier: str
+    seed: int
+    cases: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    worker_seconds: float = 0.0
+    target_seconds: float = 0.0
+    coverage: Coverage = field(default_factory=Coverage)
+    rules: Counter[str] = field(default_factory=Counter)
+    found: list[Found] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def target_share(self) -> float:
+        """Share of the worker's time spent inside the target, 0 when nothing ran."""
+        return self.target_seconds / self.worker_seconds if self.worker_seconds else 0.0
+
+    @property
+    def broken(self) -> list[Found]:
+        """The divergences that no baseline entry covers."""
+        return [found for found in self.found if found.known is None]
+
+
+@dataclass(slots=True)
+class _First:
+    index: int
+    trace: Trace
+    finding: Finding
+    seconds: float
+    count: int = 1
+
+
+def fuzz(
+    opened: OpenTarget,
+    target: str,
+    *,
+    seed: int,
+    seconds: float | None = None,
+    cases: int | None = None,
+    rules: frozenset[str] = frozenset(),
+    baseline: Baseline | None = None,
+    folder: Path | None = None,
+    progress: Callable[[str], None] = lambda line: None,
+) -> FuzzReport:
+    """Fuzz an open target for some seconds or a number of cases.
+
+    `rules`, when given, limits what counts as a divergence. New divergences are written into `folder`. A
+    keyboard interrupt ends the run early with what it has.
+
+    Raises:
+        TargetProblem: when the target cannot go on.
+        ValueError: when neither seconds nor cases bound the run.
+    """
+    if seconds is None and cases is None:
+        raise ValueError("bound the run by seconds or cases")
+    baseline = baseline or Baseline()
+    report = FuzzReport(target, "core", seed)
+    firsts: dict[tuple[str, str], _First] = {}
+    try:
+        _run(opened, report, firsts, rules, seconds, cases, progress)
+    except KeyboardInterrupt:
+        report.interrupted = True
+    for first in firsts.values():
+        progress(f"making the first {first.finding.rule} trace small")
+        report.found.append(_keep(opened, report, first, baseline, folder))
+    return report
+
+
+def _run(
+    opened: OpenTarget,
+    report: FuzzReport,
+    firsts: dict[tuple[str, str], _First],
+    rules: frozenset[str],
+    seconds: float | None,
+    cases: int | None,
+    progress: Callable[[str], None],
+) -> None:
+    began = time.monotonic()
+    said = began
+    started = 0
+    queued: list[Trace] = []
+
+    def more() -> bool:
+        if cases is not None and started >= cases:
+            return False
+        return seconds is None or time.monotonic() - began < seconds
+
+    while True:
+        while len(queued) < _AHEAD and more():
+            trace = case(report.seed, started)
+            opened.start(trace)
+            queued.append(trace)
+            started += 1
+        if not queued:
+            break
+        trace = queued.pop(0)
+        outcome = opened.finish()
+        index = report.cases
+        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began)
+        report.seconds = time.monotonic() - began
+        if time.monotonic() - said > _REPORT_SECONDS:
+            said = time.monotonic()
+            progress(f"{report.cases} cases, {report.steps} steps, {len(firsts)} kinds of divergence")
+
+
+def _judge(
+    report: FuzzReport,
+    firsts: dict[tuple[str, str], _First],
+    rules: frozenset[str],
+    index: int,
+    trace: Trace,
+    outcome: Outcome,
+    seconds: float,
+) -> None:
+    report.cases += 1
+    report.steps += len(outcome.observations)
+    report.worker_seconds += outcome.seconds
+    report.target_seconds += outcome.target_seconds
+    report.coverage.case(trace)
+    divergence = compare(trace, outcome, lambda seen, due: report.coverage.step(trace, seen, due))
+    if divergence is None or (rules and divergence.rule not in rules):
+        return
+    report.rules[divergence.rule] += 1
+    key = (divergence.rule, divergence.finding.kind)
+    if key in firsts:
+        firsts[key].count += 1
+    else:
+        firsts[key] = _First(index, trace, divergence.finding, seconds)
+
+
+def _keep(
+    opened: OpenTarget, report: FuzzReport, first: _First, baseline: Baseline, folder: Path | None
+) -> Found:
+    """Shrink and explain the first divergence of a kind, and write it when it is not known."""
+    key = (first.finding.rule, first.finding.kind)
+
+    def fails(trace: Trace) -> bool:
+        found = diverges(opened, trace)
+        return found is not None and (found.rule, found.finding.kind) == key
+
+    known = baseline.find(report.target, first.finding)
+    trace = first.trace
+    if known is None:
+        trace = shrink(first.trace, fails, SHRINK_SECONDS)
+    outcome = opened.run(trace)
+    divergence = compare(trace, outcome)
+    explanation: tuple[str, ...] = ()
+    finding = first.finding
+    if divergence is not None:
+        finding = divergence.finding
+        explanation = tuple(explain_divergence(trace, outcome, divergence))
+    path = None
+    if known is None and folder is not None:
+        kept = replay.ReplayFile(
+            trace, report.target, finding.rule, finding.kind, finding.message, explanation
+        )
+        path = replay.write(folder, kept)
+    return Found(
+        finding=finding,
+        fingerprint=replay.fingerprint(finding.rule, finding.kind, trace),
+        trace=trace,
+        path=path,
+        explanation=explanation,
+        known=known,
+        count=first.count,
+        case=first.index,
+        seconds=first.seconds,
+        steps=len(trace.steps),
+    )
+
+
+def diverges(opened: OpenTarget, trace: Trace) -> Divergence | None:
+    """Run one trace and compare it."""
+    return compare(trace, opened.run(trace))
