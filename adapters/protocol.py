@@ -129,7 +129,9 @@ def trace_document(trace: Trace) -> dict[str, Any]:
     document: dict[str, Any] = {"format": trace.format}
     if trace.note:
         document["note"] = trace.note
-    plain: dict[str, Any] = msgspec.to_builtins({**document, "configuration": configuration, "steps": steps})
+    whole = {**document, "configuration": configuration, "steps": steps}
+    # By way of JSON, because `to_builtins` keeps tuples.
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
     return plain
 
 

@@ -327,11 +327,10 @@ class SlowEngine:
         return None
 
     def _store(self, history: History, left: Publications, position: int, state: int) -> None:
-        for group, at in left.must:
-            if at == position:
-                key = self.cache.key(group, history, position)
-                kind = self.geometry.groups[group].kind
-                self.content[key] = self.stored(kind, history, position, state)
+        for group in self.geometry.groups:
+            if (group.index, position) in left.must:
+                key = self.cache.key(group.index, history, position)
+                self.content[key] = self.stored(group.kind, history, position, state)
 
     def _finish(self, history: History, reason: str) -> Finished:
         history.state = "finished"

@@ -71,7 +71,11 @@ class Forecast:
 
 
 class Oracle:
-    """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order."""
+    """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order.
+
+    `passed` are the Mamba keys of block ends that a chunk which began inside the block ran past: no state
+    was ever computed there by that request.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -82,6 +86,7 @@ class Oracle:
         self.histories: dict[str, History] = {}
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
+        self.passed: set[Key] = set()
 
     def live(self) -> list[History]:
         """The requests that have arrived and not ended."""
@@ -263,6 +268,12 @@ class Oracle:
     def _advance(self, chunk: ChunkForecast, step: Step, admitted: bool) -> None:
         history, item = chunk.history, chunk.scheduled
         history.computed = item.end
+        block = self.geometry.mamba_block
+        boundary = -(-item.start // block) * block
+        if item.start < boundary < item.end and boundary // self.geometry.unit <= len(history.numbers):
+            self.passed.update(
+                self.cache.key(group.index, history, boundary) for group in self.geometry.mamba
+            )
         if chunk.publications.sure < history.known:
             return
         assert isinstance(step, Run | Settle)

@@ -67,8 +67,8 @@ def required_stops(
     that a lookup could use. `export` is what the chunk exports (0: nothing), `can_export` whether the
     backend ever does, `junction` the junction's stop (`junction_stop`).
 
-    Checkpoint and junction are needed unless exported. The block stop is the checkpoint when hits are coarse; with
-    fine hits it is a second, coarser state, which a backend that exports is free to give up.
+    Checkpoint and junction are needed unless exported. With coarse hits and L = B the block stop is the
+    checkpoint; with fine hits it is a second, coarser state, which a backend that exports may give up.
     """
     stops: dict[str, int] = {}
     if export != junction:

@@ -1,11 +1,11 @@
-"""Counts how often a run reached each axis and each phase where prefix-cache faults live."""
+"""Counts how often a run reached each axis and phase where prefix-cache faults live, and each rule."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 
-from reference.oracle import Forecast
+from reference.oracle import AdmissionForecast, ChunkForecast, Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
 from spec.trace import Abort, Configuration, ResetLocal, Submit, Trace, prompt_length
@@ -204,3 +204,62 @@ def _end_tags(step: object, observation: Observation, forecast: Forecast) -> Ite
             yield f"aborted {'while waiting' if waited else phase}"
         else:
             yield "finished in its first step" if finished.request in fresh else "finished in decode"
+
+
+def exercised(trace: Trace, observation: Observation, forecast: Forecast) -> Iterator[str]:
+    """The rules that this step would have shown to be broken: what makes "held" mean something."""
+    geometry = Geometry.of(trace.configuration)
+    for admission in forecast.admissions:
+        yield from _admission_rules(geometry, admission)
+    for chunk in forecast.chunks:
+        yield from _chunk_rules(geometry, chunk)
+    if forecast.must:
+        yield "RT1"
+    if isinstance(trace.steps[observation.at], ResetLocal):
+        yield "LT4"
+    elif forecast.live_before and observation.do in ("run", "settle"):
+        yield "CH2"
+    if not observation.running:
+        yield "LT3"
+    for finished in observation.finished:
+        yield from ("SF4", "LV1")
+        if finished.cached:
+            yield "AC1"
+
+
+def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterator[str]:
+    history, hit = admission.history, admission.best.hit
+    if history.known > geometry.grid:
+        yield "LK1"
+    if hit:
+        yield "PM2"
+        if geometry.eagle:
+            yield "PM3"
+            if history.known % geometry.unit == 0:
+                yield "PM1"
+        if geometry.fine and hit % geometry.align:
+            yield "EL1"
+    if admission.best.junction:
+        yield "LK5"
+    if admission.fresh:
+        yield "SF3"
+    deeper = history.numbers[hit // geometry.unit : (history.known - 1) // geometry.unit]
+    if any((group.index, number) in admission.visible for group in geometry.mamba for number in deeper):
+        yield "PM4"
+
+
+def _chunk_rules(geometry: Geometry, chunk: ChunkForecast) -> Iterator[str]:
+    item, left = chunk.scheduled, chunk.publications
+    if item.start:
+        yield from ("CH5", "SF1", "SF2")
+    if "checkpoint" in chunk.stops or left.export == geometry.checkpoint(chunk.history.prompt) > 0:
+        yield "CP7"
+    if "junction" in chunk.stops or "block" in chunk.stops:
+        yield "CH1"
+    if left.export and left.overwritten != left.export:
+        yield "CH4"
+    states = {position for group, position in left.must if geometry.groups[group].kind == "mamba"}
+    if geometry.checkpoint(chunk.history.prompt) in states:
+        yield "RT2"
+    if item.end - item.start > geometry.mamba_block:
+        yield "CH3"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spec.observation import Outcome
+from reference.oracle import Forecast
+from spec.observation import Observation, Outcome
 from spec.trace import Trace
 from tailproof import replay
 from tailproof.baseline import Baseline, Known
-from tailproof.coverage import Coverage
+from tailproof.coverage import Coverage, exercised
 from tailproof.generate import case
 from tailproof.lockstep import Divergence, Finding, compare
 from tailproof.narrate import explain_divergence
@@ -45,7 +46,8 @@ class Found:
 @dataclass(slots=True)
 class FuzzReport:
     """What a fuzz run did. `seconds` is wall time without shrinking; `target_share` the share of the
-    worker's time inside the target; `interrupted` that it was stopped before its time."""
+    worker's time inside the target; `exercised` how often each rule could have been seen broken, `rules` how
+    many cases broke each; `interrupted` that it was stopped before its time."""
 
     target: str
     tier: str
@@ -56,6 +58,7 @@ class FuzzReport:
     worker_seconds: float = 0.0
     target_seconds: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
+    exercised: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
     interrupted: bool = False
@@ -81,7 +84,7 @@ class _First:
 
 
 def fuzz(
-    opened: OpenTarget,
+    workers: Sequence[OpenTarget],
     target: str,
     *,
     seed: int,
@@ -92,7 +95,7 @@ def fuzz(
     folder: Path | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> FuzzReport:
-    """Fuzz an open target for some seconds or a number of cases.
+    """Fuzz a target, opened once per worker, for some seconds or a number of cases.
 
     `rules`, when given, limits what counts as a divergence. New divergences are written into `folder`. A
     keyboard interrupt ends the run early with what it has.
@@ -107,17 +110,17 @@ def fuzz(
     report = FuzzReport(target, "core", seed)
     firsts: dict[tuple[str, str], _First] = {}
     try:
-        _run(opened, report, firsts, rules, seconds, cases, progress)
+        _run(workers, report, firsts, rules, seconds, cases, progress)
     except KeyboardInterrupt:
         report.interrupted = True
     for first in firsts.values():
         progress(f"making the first {first.finding.rule} trace small")
-        report.found.append(_keep(opened, report, first, baseline, folder))
+        report.found.append(_keep(workers[0], report, first, baseline, folder))
     return report
 
 
 def _run(
-    opened: OpenTarget,
+    workers: Sequence[OpenTarget],
     report: FuzzReport,
     firsts: dict[tuple[str, str], _First],
     rules: frozenset[str],
@@ -136,16 +139,16 @@ def _run(
         return seconds is None or time.monotonic() - began < seconds
 
     while True:
-        while len(queued) < _AHEAD and more():
+        while len(queued) < _AHEAD * len(workers) and more():
             trace = case(report.seed, started)
-            opened.start(trace)
+            workers[started % len(workers)].start(trace)
             queued.append(trace)
             started += 1
         if not queued:
             break
         trace = queued.pop(0)
-        outcome = opened.finish()
         index = report.cases
+        outcome = workers[index % len(workers)].finish()
         _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began)
         report.seconds = time.monotonic() - began
         if time.monotonic() - said > _REPORT_SECONDS:
@@ -167,7 +170,12 @@ def _judge(
     report.worker_seconds += outcome.seconds
     report.target_seconds += outcome.target_seconds
     report.coverage.case(trace)
-    divergence = compare(trace, outcome, lambda seen, due: report.coverage.step(trace, seen, due))
+
+    def visit(seen: Observation, due: Forecast) -> None:
+        report.coverage.step(trace, seen, due)
+        report.exercised.update(exercised(trace, seen, due))
+
+    divergence = compare(trace, outcome, visit)
     if divergence is None or (rules and divergence.rule not in rules):
         return
     report.rules[divergence.rule] += 1

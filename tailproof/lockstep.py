@@ -81,7 +81,7 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     for chunk in forecast.chunks:
         yield from _chunk(chunk)
     yield from _visible_entries(oracle, observation, forecast)
-    yield from _content(observation, forecast)
+    yield from _content(oracle, observation, forecast)
     yield from _ends(oracle, observation, forecast)
     yield from _progress(observation, forecast)
     yield from _quiescence(oracle, observation)
@@ -253,7 +253,7 @@ def _place(oracle: Oracle, entry: Entry) -> str:
     return f"the {name} entry of group {entry.group} at {entry.position} of request {entry.request!r}"
 
 
-def _content(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "content": every read of every step is exact."""
     hits = {admission.history.id: admission.admitted.local for admission in forecast.admissions}
     for read in observation.failed_reads:
@@ -263,9 +263,13 @@ def _content(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
             yield Finding("SF1", kind, f"{where} read wrong KV at token {read.position}", read.request)
         else:
             what = "the null block" if read.what == "null" else "a wrong state"
-            yield Finding(
-                "SF2", read.what, f"{where} read {what} for the state after {read.position}", read.request
-            )
+            kind, why = read.what, ""
+            history, unit = oracle.histories[read.request], oracle.geometry.unit
+            on_grid = read.position % unit == 0 and read.position <= len(history.numbers) * unit
+            if on_grid and oracle.cache.key(read.group, history, read.position) in oracle.passed:
+                kind, why = "state-of-passed-boundary", ", a block end that an earlier chunk ran past"
+            text = f"{where} read {what} for the state after {read.position}{why}"
+            yield Finding("SF2", kind, text, read.request)
 
 
 def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:

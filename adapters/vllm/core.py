@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from adapters.protocol import AdapterError, Description, MovedError
-from adapters.vllm.names import check_instance, missing_names
+from adapters.vllm.names import REPLACED, check_instance, missing_names
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
 from reference.exact_model import Memory
 from spec.geometry import Geometry
@@ -51,8 +51,6 @@ class VllmCore:
 
     def describe(self) -> Description:
         """What it is; `replaced` lists what stands in for parts of the real system."""
-        from adapters.vllm.runner import REPLACED
-
         return Description("vllm", self.version, {"core": "ready"}, REPLACED)
 
     def open(self, configuration: Configuration, omit: str) -> VllmSession:

@@ -7,6 +7,13 @@ from typing import Any
 
 from adapters.protocol import MovedError
 
+# What the adapter stands in for; everything else is the real system.
+REPLACED = (
+    "model forward (d, e): exact hybrid model",
+    "model runner: zeroing (a), Mamba state copies (c, g), placing of exported checkpoints (f)",
+    "drafter and sampler: a function of the prefix, accepted as the trace says",
+)
+
 NAMES: dict[str, tuple[str, ...]] = {
     "vllm.config": (
         "CacheConfig",

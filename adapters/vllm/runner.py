@@ -32,11 +32,6 @@ from spec.trace import Configuration
 
 STEPS = "abcdefg"
 NULL_BLOCK = 0
-REPLACED = (
-    "model forward (d, e): exact hybrid model",
-    "model runner: zeroing (a), Mamba state copies (c, g), placing of exported checkpoints (f)",
-    "drafter and sampler: a function of the prefix, accepted as the trace says",
-)
 
 
 @dataclass(slots=True)

@@ -188,8 +188,10 @@ def test_pictures_fit_and_name_every_mark() -> None:
             for width in (40, 56, 78, 120):
                 lines = text(explanation, width)
                 assert max(map(len, lines)) <= width
+                first = lines.index("") + 1
+                picture = lines[first : lines.index("", first)]
                 for label in ("checkpoint", "hit", "scan end", "P"):
-                    assert any(label in line for line in lines[6 : lines.index("", 6)])
+                    assert any(label in line for line in picture)
             assert ElementTree.fromstring(svg(explanation)).tag.endswith("svg")
 
 

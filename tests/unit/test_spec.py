@@ -425,6 +425,30 @@ def test_required_stops_of_coarse_hits() -> None:
     assert _stops(30, fine=False, can_export=True, export=16) == {}
 
 
+@pytest.mark.rule("CH1")
+@pytest.mark.xfail(strict=True, reason="spec: a coarse chunk that exports an earlier state may jump over C")
+def test_an_export_of_an_earlier_state_does_not_excuse_the_coarse_checkpoint() -> None:
+    """Blocks of 8, hits coarse: the chunk [0, 90) of 100 tokens exports 80 and would jump over C = 88."""
+
+    def checkpoint(tokens: int) -> int:
+        return resend_checkpoint(tokens, 8, True)
+
+    export = exported(0, 90, 100, None, 8, 8, 8, checkpoint)
+    assert (export, checkpoint(100)) == (80, 88)
+    stops = required_stops(
+        start=0,
+        prompt=100,
+        tokens=100,
+        fine=False,
+        can_export=True,
+        export=export,
+        junction=0,
+        checkpoint=checkpoint,
+        block_checkpoint=checkpoint,
+    )
+    assert 88 in stops.values()
+
+
 @pytest.mark.rule("CH2")
 def test_must_advance() -> None:
     assert must_advance(1, True)

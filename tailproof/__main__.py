@@ -1,0 +1,5 @@
+"""Runs the command line as `python -m tailproof`."""
+
+from tailproof.cli import main
+
+main()

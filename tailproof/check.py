@@ -1,0 +1,172 @@
+"""The main job: seed table, known traces and fuzzing on each target, and one verdict per rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spec.rules import RULES
+from tailproof import replay
+from tailproof.baseline import Baseline, Known
+from tailproof.environments import EnvironmentProblem
+from tailproof.fuzz import Found, FuzzReport, fuzz
+from tailproof.process import TargetProblem
+from tailproof.seeds import SeedResult, run_seeds
+from tailproof.targets import OpenTarget, Target, open_target
+
+VERDICTS = ("broken", "known", "held", "unobserved", "not-run")
+PROOFS_LATER = "the proof engine joins later; the theorem is sampled by make test"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run says about one rule on one target: `cases` is how often the rule could have been seen
+    broken, `reason` why the verdict is what it is."""
+
+    rule: str
+    target: str
+    tier: str
+    verdict: str
+    cases: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownResult:
+    """A baseline entry run again."""
+
+    known: Known
+    target: str
+    result: replay.Replayed
+
+
+@dataclass(slots=True)
+class CheckReport:
+    """Everything that a check saw. `problems` are targets that could not run, one line each."""
+
+    seed: int
+    seeds: list[SeedResult] = field(default_factory=list)
+    known: list[KnownResult] = field(default_factory=list)
+    fuzzed: list[FuzzReport] = field(default_factory=list)
+    verdicts: list[Verdict] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def broken(self) -> list[Found]:
+        """New divergences of all targets."""
+        return [found for report in self.fuzzed for found in report.broken]
+
+    def exit_code(self, strict: bool) -> int:
+        """1 a rule is broken, 3 a target could not run or a known check could not be made, else 0; strict:
+        also 3 when something was unobserved or not run."""
+        if any(verdict.verdict == "broken" for verdict in self.verdicts):
+            return 1
+        loose = any(verdict.verdict in ("unobserved", "not-run") for verdict in self.verdicts)
+        failed = any(item.result.verdict == "ERROR" for item in self.known)
+        return 3 if self.problems or self.interrupted or failed or (strict and loose) else 0
+
+
+def check(
+    names: Sequence[str],
+    *,
+    seconds: float,
+    seed: int,
+    baseline: Baseline,
+    folder: Path | None,
+    progress: Callable[[str], None],
+) -> CheckReport:
+    """Check targets one after the other; `seconds` bounds the fuzzing of each.
+
+    A target that cannot be run becomes a problem of the report, the others go on.
+    """
+    report = CheckReport(seed)
+    for name in names:
+        progress(f"{name}: starting")
+        try:
+            with closing(open_target(Target.parse(name), progress)) as opened:
+                version = opened.describe().version
+                progress(f"{name}: version {version} is ready, the first case starts")
+                _check_target(report, name, opened, seconds, baseline, folder, progress)
+        except (TargetProblem, EnvironmentProblem) as problem:
+            report.problems.append(str(problem))
+            report.verdicts.extend(_not_run(name, str(problem)))
+        except KeyboardInterrupt:
+            report.interrupted = True
+            report.verdicts.extend(_not_run(name, "interrupted"))
+            break
+    return report
+
+
+def _check_target(
+    report: CheckReport,
+    name: str,
+    opened: OpenTarget,
+    seconds: float,
+    baseline: Baseline,
+    folder: Path | None,
+    progress: Callable[[str], None],
+) -> None:
+    report.seeds.extend(run_seeds({name: opened}))
+    progress(f"{name}: {len(report.seeds)} seed cases done")
+    for known in baseline.of(name):
+        result = replay.replay(opened, replay.read(baseline.folder / known.trace))
+        report.known.append(KnownResult(known, name, result))
+    progress(f"{name}: {len(report.known)} known traces done, fuzzing for {seconds:.0f} s")
+    fuzzed = fuzz(
+        [opened],
+        name,
+        seed=report.seed,
+        seconds=seconds,
+        baseline=baseline,
+        folder=folder,
+        progress=lambda line: progress(f"{name}: {line}"),
+    )
+    report.fuzzed.append(fuzzed)
+    report.interrupted |= fuzzed.interrupted
+    report.verdicts.extend(_verdicts(report, name, fuzzed, baseline))
+
+
+def _verdicts(report: CheckReport, name: str, fuzzed: FuzzReport, baseline: Baseline) -> list[Verdict]:
+    broken: dict[str, str] = {}
+    known: dict[str, list[str]] = {}
+    for result in report.seeds:
+        divergence = result.divergences.get(name)
+        if divergence is not None and baseline.find(name, divergence.finding) is None:
+            broken[divergence.rule] = f"seed case {result.case.id}: {divergence.finding.message}"
+    for item in report.known:
+        divergence = item.result.divergence
+        if item.target != name or divergence is None:
+            continue
+        if entry := baseline.find(name, divergence.finding):
+            known.setdefault(divergence.rule, []).append(entry.id)
+        else:
+            broken[divergence.rule] = f"known trace {item.known.id}: {divergence.finding.message}"
+    for found in fuzzed.found:
+        if found.known is None:
+            broken[found.finding.rule] = found.finding.message
+        else:
+            known.setdefault(found.finding.rule, []).append(found.known.id)
+    verdicts = []
+    for rule in RULES.values():
+        cases = fuzzed.exercised[rule.id]
+        if rule.pending is not None:
+            verdict, reason = "not-run", rule.pending
+        elif not rule.tiers:
+            verdict, reason = "not-run", PROOFS_LATER
+        elif rule.id in broken:
+            verdict, reason = "broken", broken[rule.id]
+        elif rule.id in known:
+            verdict, reason = "known", ", ".join(sorted(set(known[rule.id])))
+        elif cases:
+            verdict, reason = "held", f"{cases} times it could have been seen broken"
+        else:
+            verdict, reason = "unobserved", "no case reached it"
+        verdicts.append(Verdict(rule.id, name, "core", verdict, cases, reason))
+    return verdicts
+
+
+def _not_run(name: str, reason: str) -> list[Verdict]:
+    return [Verdict(rule, name, "core", "not-run", 0, reason) for rule in RULES]

@@ -1,0 +1,343 @@
+"""The command line: reads options, calls the one function that does the work, shows its report."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import click
+
+from spec.geometry import GeometryError
+from spec.rules import RULES
+from spec.trace import TraceError
+from tailproof import environments, explain, report
+from tailproof.baseline import BaselineError, load
+from tailproof.check import check
+from tailproof.fuzz import fuzz
+from tailproof.process import TargetProblem
+from tailproof.registry import add_target, listed_targets, remove_target
+from tailproof.replay import ReplayFile, read, replay
+from tailproof.seeds import run_seeds
+from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, open_target, tier_states
+
+OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
+_WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError)
+_UNABLE = (TargetProblem, environments.EnvironmentProblem)
+_FOLDER = Path("divergences")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="tailproof")
+def cli() -> None:
+    """Checks the prefix cache of hybrid models against an executable specification."""
+
+
+def _targets(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--target", "targets", multiple=True, metavar="T", help=f"System under test (default {DEFAULT})."
+    )(function)
+
+
+def _seed(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--seed", type=click.IntRange(0), default=None, help="Seed (default: random, shown)."
+    )(function)
+
+
+def _json_file(function: Callable[..., None]) -> Callable[..., None]:
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--json", "json_file", type=path, metavar="F", help="Write one JSON document.")(
+        function
+    )
+
+
+def _json_flag(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--json", "as_json", is_flag=True, help="Print the JSON document alone.")(function)
+
+
+def _baseline(function: Callable[..., None]) -> Callable[..., None]:
+    return click.option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        metavar="F",
+        help="Known divergences (default: the shipped file).",
+    )(function)
+
+
+@cli.command("check")
+@_targets
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Per target."
+)
+@_seed
+@_baseline
+@_json_file
+@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="JUnit XML.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
+@click.option("--strict", is_flag=True, help="Also fail when a rule was unobserved or not run.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_FOLDER,
+    show_default=True,
+    help="Folder for replay files.",
+)
+def check_command(
+    targets: tuple[str, ...],
+    seconds: float,
+    seed: int | None,
+    baseline: Path | None,
+    json_file: Path | None,
+    junit: Path | None,
+    html: Path | None,
+    strict: bool,
+    out: Path,
+) -> None:
+    """The main job: seed table, known traces and fuzzing; one verdict per rule."""
+    names = targets or (DEFAULT,)
+    for name in names:
+        Target.parse(name)
+    known = load(baseline)
+    found = check(names, seconds=seconds, seed=_drawn(seed), baseline=known, folder=out, progress=_progress())
+    _say(report.check_lines(found, strict))
+    if json_file is not None:
+        report.write_file(json_file, report.json_text(report.check_document(found)))
+    if junit is not None:
+        report.write_file(junit, report.check_junit(found))
+    if html is not None:
+        report.write_file(html, report.check_html(found, strict))
+    sys.exit(found.exit_code(strict))
+
+
+@cli.command("fuzz")
+@click.option("--target", default=DEFAULT, show_default=True, metavar="T", help="System under test.")
+@click.option("--tier", type=click.Choice(TIERS), default="core", show_default=True)
+@click.option("--rule", "rules", multiple=True, metavar="R", help="Count only these rules.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="How long (default 60).")
+@click.option("--cases", type=click.IntRange(1), default=None, help="How many cases instead.")
+@_seed
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@_baseline
+@_json_file
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_FOLDER,
+    show_default=True,
+    help="Folder for replay files.",
+)
+def fuzz_command(
+    target: str,
+    tier: str,
+    rules: tuple[str, ...],
+    seconds: float | None,
+    cases: int | None,
+    seed: int | None,
+    workers: int,
+    baseline: Path | None,
+    json_file: Path | None,
+    out: Path,
+) -> None:
+    """Lockstep fuzzing of one target; exit 1 when it finds what the baseline does not know."""
+    parsed = Target.parse(target)
+    _known_rules(rules)
+    state = tier_states(parsed)[tier]
+    if tier != "core":
+        raise TargetProblem(f"tier {tier} cannot run: {state}")
+    known = load(baseline)
+    if seconds is None and cases is None:
+        seconds = 60.0
+    progress = _progress()
+    with ExitStack() as stack:
+        opened = []
+        for _ in range(workers):
+            opened.append(stack.enter_context(closing(open_target(parsed, progress))))
+            opened[-1].describe()
+        found = fuzz(
+            opened,
+            target,
+            seed=_drawn(seed),
+            seconds=seconds,
+            cases=cases,
+            rules=frozenset(rules),
+            baseline=known,
+            folder=out,
+            progress=progress,
+        )
+    _say(report.fuzz_lines(found))
+    if json_file is not None:
+        report.write_file(json_file, report.json_text(report.fuzz_document(found)))
+    sys.exit(BROKEN if found.broken else INTERRUPTED if found.interrupted else OK)
+
+
+@cli.command("replay")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", default=None, metavar="T", help="Run on this target, not on the recorded one.")
+def replay_command(files: tuple[Path, ...], target: str | None) -> None:
+    """Run kept traces again: FIXED, FAILED or ERROR each."""
+    kept = [(file, _read(file)) for file in files]
+    names = {target or item.target or DEFAULT for _, item in kept}
+    parsed = {name: Target.parse(name) for name in names}
+    worst = OK
+    with ExitStack() as stack:
+        opened = {}
+        for file, item in kept:
+            name = target or item.target or DEFAULT
+            try:
+                if name not in opened:
+                    opened[name] = stack.enter_context(closing(open_target(parsed[name], _progress())))
+                result = replay(opened[name], item)
+                verdict, detail = result.verdict, result.detail
+            except (*_UNABLE, TraceError, GeometryError) as problem:
+                verdict, detail = "ERROR", str(problem)
+            click.echo(f"{verdict}  {file} on {name}: {detail}")
+            if verdict == "FAILED":
+                _say(f"       {line}" for line in item.explanation)
+            code = {"FIXED": OK, "FAILED": BROKEN, "ERROR": UNABLE}[verdict]
+            worst = BROKEN if BROKEN in (worst, code) else max(worst, code)
+    sys.exit(worst)
+
+
+@cli.command("seeds")
+@_targets
+@_json_flag
+def seeds_command(targets: tuple[str, ...], as_json: bool) -> None:
+    """The seed table: the spec's value, and the value observed on each target."""
+    names = dict.fromkeys(targets or (DEFAULT,))
+    parsed = {name: Target.parse(name) for name in names}
+    with ExitStack() as stack:
+        opened = {
+            name: stack.enter_context(closing(open_target(target, _progress())))
+            for name, target in parsed.items()
+        }
+        results = run_seeds(opened)
+    if as_json:
+        click.echo(report.json_text(report.seed_document(results)))
+    else:
+        _say(report.seed_lines(results))
+    wrong = any(value != result.spec for result in results for value in result.observed.values())
+    sys.exit(BROKEN if wrong else OK)
+
+
+@cli.command("explain")
+@click.option("--prompt", type=int, required=True, help="P, tokens.")
+@click.option("--unit", type=int, required=True, help="U, the hash unit, tokens.")
+@click.option("--block", type=int, required=True, help="B, the Mamba block, tokens.")
+@click.option("--align", type=int, default=None, help="L, the attention block, tokens (default: B).")
+@click.option("--eagle", is_flag=True, help="EAGLE, MTP or the like drafts.")
+@click.option("--profile", default="drop", show_default=True, help="Rule set: old, drop or lookahead.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="Write a picture.")
+@_json_flag
+def explain_command(
+    prompt: int,
+    unit: int,
+    block: int,
+    align: int | None,
+    eagle: bool,
+    profile: str,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """What a resend of a prompt hits, and why not more."""
+    found = explain.explain(prompt, unit, block, align=align, eagle=eagle, profile=profile)
+    if svg is not None:
+        report.write_file(svg, explain.svg(found))
+    if as_json:
+        click.echo(report.json_text(explain.document(found)))
+    else:
+        _say(explain.text(found))
+
+
+@cli.command("rules")
+@click.argument("ids", nargs=-1)
+@_json_flag
+def rules_command(ids: tuple[str, ...], as_json: bool) -> None:
+    """Every rule with its theorems, fuzz targets and negative controls."""
+    _known_rules(ids)
+    if as_json:
+        click.echo(report.json_text(report.rules_document()))
+    else:
+        _say(report.rule_lines(ids))
+
+
+@cli.group("targets", invoke_without_command=True)
+@_json_flag
+@click.pass_context
+def targets_command(context: click.Context, as_json: bool) -> None:
+    """Systems under test: list, add, remove."""
+    if context.invoked_subcommand is not None:
+        return
+    if as_json:
+        click.echo(report.json_text(report.targets_document(listed_targets())))
+    else:
+        _say(report.target_lines(listed_targets()))
+
+
+@targets_command.command("add")
+@click.argument("name")
+def targets_add(name: str) -> None:
+    """Make a target ready, and list it from now on."""
+    add_target(name, _progress())
+    click.echo(f"{name} is ready")
+
+
+@targets_command.command("remove")
+@click.argument("name")
+def targets_remove(name: str) -> None:
+    """Drop a target and what was built for it."""
+    click.echo(f"{name} removed" if remove_target(name) else f"{name} was not there")
+
+
+def _read(file: Path) -> ReplayFile:
+    try:
+        return read(file)
+    except (TraceError, GeometryError) as problem:
+        raise TraceError(f"{file}: {problem}") from None
+
+
+def _known_rules(ids: Iterable[str]) -> None:
+    for rule in ids:
+        if rule not in RULES:
+            near = [name for name in RULES if name[:2] == rule[:2].upper()] or list(RULES)
+            raise TraceError(f"there is no rule {rule!r}; near are {', '.join(near[:8])}")
+
+
+def _drawn(seed: int | None) -> int:
+    return int(time.time()) % 1_000_000 if seed is None else seed
+
+
+def _progress() -> Callable[[str], None]:
+    began = time.monotonic()
+
+    def say(line: str) -> None:
+        click.echo(f"[{time.monotonic() - began:6.1f} s] {line}", err=True)
+
+    return say
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        click.echo(line)
+
+
+def main() -> None:
+    """Run the command line; exit codes as in the command line contract."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(USAGE)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
+    except _WRONG_INPUT as problem:
+        click.echo(f"tailproof: {problem}", err=True)
+        sys.exit(USAGE)
+    except _UNABLE as problem:
+        click.echo(f"tailproof: {problem}", err=True)
+        sys.exit(UNABLE)

@@ -1,0 +1,355 @@
+"""Shows reports: as lines for a terminal, as the documents of the command line contract, JUnit and HTML."""
+
+from __future__ import annotations
+
+import html
+import os
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from adapters.vllm.names import REPLACED
+from proofs.wrong import WRONG
+from spec.rules import RULES
+from tailproof.check import CheckReport, Verdict
+from tailproof.coverage import TAGS
+from tailproof.fuzz import Found, FuzzReport
+from tailproof.seeds import LATER, SeedResult
+from tailproof.targets import Target, tier_states
+
+FORMAT = 1
+
+
+def json_text(document: object) -> str:
+    """A document as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=1).decode()
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file as a whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    draft.write_text(text + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+def table(rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """Rows as left-aligned columns."""
+    kept = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in kept
+    ]
+
+
+# Divergences
+
+
+def divergence_lines(found: Found) -> list[str]:
+    """A divergence with its explanation and the line that reproduces it."""
+    head = f"{found.fingerprint}: {found.count} cases, first case {found.case} after {found.seconds:.1f} s"
+    if found.known is not None:
+        return [f"known  {head}", f"       {found.known.id}: {found.known.reason}"]
+    lines = [f"BROKEN {head}", *(f"       {line}" for line in found.explanation)]
+    if found.path is not None:
+        lines.append(f"       reproduce: tailproof replay {found.path} --target {{target}}")
+    return lines
+
+
+def divergence_document(found: Found) -> dict[str, Any]:
+    """A divergence as the contract has it."""
+    return {
+        "rule": found.finding.rule,
+        "kind": found.finding.kind,
+        "fingerprint": found.fingerprint,
+        "message": found.finding.message,
+        "steps": found.steps,
+        "cases": found.count,
+        "first_case": found.case,
+        "first_seconds": round(found.seconds, 3),
+        "trace": str(found.path) if found.path is not None else (found.known and found.known.trace),
+        "explanation": list(found.explanation),
+        "baseline": found.known.id if found.known is not None else None,
+    }
+
+
+# fuzz
+
+
+def fuzz_lines(report: FuzzReport) -> Iterator[str]:
+    """A fuzz report for the terminal."""
+    rate = report.cases / report.seconds if report.seconds else 0.0
+    yield (
+        f"{report.target}, tier {report.tier}, seed {report.seed}: {report.cases} cases, {report.steps} steps "
+        f"in {report.seconds:.1f} s, {rate:.0f} cases/s, {report.target_share:.0%} of the worker's time in "
+        "the target"
+    )
+    if report.interrupted:
+        yield "interrupted before its time"
+    yield ""
+    yield "how often each axis and phase was reached:"
+    counts = report.coverage.counts
+    half = (len(TAGS) + 1) // 2
+    left = [f"{tag:<42}{counts[tag]:>8}" for tag in TAGS[:half]]
+    right = [f"{tag:<42}{counts[tag]:>8}" for tag in TAGS[half:]] + [""]
+    yield from (f"  {one}   {two}".rstrip() for one, two in zip(left, right, strict=False))
+    yield ""
+    for found in report.found:
+        yield from (line.format(target=report.target) for line in divergence_lines(found))
+        yield ""
+    new = len(report.broken)
+    yield f"{new} new divergences, {len(report.found) - new} known" if report.found else "no divergence"
+
+
+def fuzz_document(report: FuzzReport) -> dict[str, Any]:
+    """A fuzz report as the contract has it."""
+    return {
+        "format": FORMAT,
+        "seed": report.seed,
+        "target": report.target,
+        "tier": report.tier,
+        "cases": report.cases,
+        "steps": report.steps,
+        "seconds": round(report.seconds, 3),
+        "cases_per_second": round(report.cases / report.seconds, 2) if report.seconds else 0.0,
+        "target_share": round(report.target_share, 4),
+        "interrupted": report.interrupted,
+        "coverage": {tag: report.coverage.counts[tag] for tag in TAGS},
+        "exercised": dict(sorted(report.exercised.items())),
+        "divergences": [divergence_document(found) for found in report.found],
+    }
+
+
+# seeds
+
+
+def seed_lines(results: list[SeedResult]) -> Iterator[str]:
+    """The seed table for the terminal."""
+    targets = list(dict.fromkeys(name for result in results for name in result.observed))
+    rows = [("case", "U", "B", "P", "EAGLE", "spec", *targets)]
+    for result in results:
+        case = result.case
+        seen = (str(result.observed.get(name, "")) for name in targets)
+        eagle = "on" if case.eagle else "off"
+        rows.append(
+            (case.id, str(case.unit), str(case.block), str(case.prompt), eagle, str(result.spec), *seen)
+        )
+    yield from table(rows)
+    yield from (f"not run: {line}" for line in LATER)
+
+
+def seed_document(results: list[SeedResult]) -> dict[str, Any]:
+    """The seed table as the contract has it."""
+    return {
+        "format": FORMAT,
+        "cases": [
+            {
+                "id": result.case.id,
+                "tier": "core",
+                "setting": result.case.setting,
+                "prompt": result.case.prompt,
+                "unit": result.case.unit,
+                "block": result.case.block,
+                "align": result.case.block,
+                "eagle": result.case.eagle,
+                "spec": result.spec,
+                "observed": dict(result.observed),
+            }
+            for result in results
+        ],
+    }
+
+
+# check
+
+
+def check_lines(report: CheckReport, strict: bool) -> Iterator[str]:
+    """A check report for the terminal; the verdicts come last."""
+    if report.seeds:
+        yield "seed cases"
+        yield from (f"  {line}" for line in seed_lines(report.seeds))
+        yield ""
+    if report.known:
+        yield "known traces"
+        for item in report.known:
+            yield f"  {item.result.verdict:<7}{item.known.id} ({item.target}): {item.known.reason}"
+        yield ""
+    for fuzzed in report.fuzzed:
+        yield from (f"  {line}" if line else "" for line in fuzz_lines(fuzzed))
+        yield ""
+    for problem in report.problems:
+        yield f"could not run: {problem}"
+    yield "verdicts"
+    rows = [("rule", "target", "verdict", "reason")]
+    rows += [(item.rule, item.target, item.verdict, item.reason) for item in report.verdicts]
+    yield from (f"  {line}" for line in table(rows))
+    yield ""
+    yield _summary(report, strict)
+
+
+def _summary(report: CheckReport, strict: bool) -> str:
+    counts = ", ".join(
+        f"{sum(item.verdict == verdict for item in report.verdicts)} {verdict}"
+        for verdict in ("broken", "known", "held", "unobserved", "not-run")
+    )
+    ends = {0: "nothing is broken outside the baseline", 1: "A RULE IS BROKEN", 3: "not everything could run"}
+    return f"{counts}: {ends[report.exit_code(strict)]}"
+
+
+def check_document(report: CheckReport) -> dict[str, Any]:
+    """A check report as the contract has it."""
+    return {
+        "format": FORMAT,
+        "seed": report.seed,
+        "verdicts": [
+            {
+                "rule": item.rule,
+                "target": item.target,
+                "tier": item.tier,
+                "verdict": item.verdict,
+                "cases": item.cases,
+                "reason": item.reason,
+            }
+            for item in report.verdicts
+        ],
+        "seeds": seed_document(report.seeds)["cases"],
+        "known": [
+            {
+                "id": item.known.id,
+                "target": item.target,
+                "verdict": item.result.verdict,
+                "detail": item.result.detail,
+            }
+            for item in report.known
+        ],
+        "fuzz": [fuzz_document(fuzzed) for fuzzed in report.fuzzed],
+        "divergences": [
+            {"target": fuzzed.target, **divergence_document(found)}
+            for fuzzed in report.fuzzed
+            for found in fuzzed.found
+        ],
+        "problems": report.problems,
+        "interrupted": report.interrupted,
+    }
+
+
+def check_junit(report: CheckReport) -> str:
+    """The verdicts as JUnit XML: one test case a rule and target; known and unrun rules are skips."""
+    suite = ElementTree.Element("testsuite", name="tailproof", tests=str(len(report.verdicts)))
+    for item in report.verdicts:
+        case = ElementTree.SubElement(suite, "testcase", classname=item.target, name=item.rule)
+        if item.verdict == "broken":
+            ElementTree.SubElement(case, "failure", message=item.reason)
+        elif item.verdict != "held":
+            ElementTree.SubElement(case, "skipped", message=f"{item.verdict}: {item.reason}")
+    suite.set("failures", str(sum(item.verdict == "broken" for item in report.verdicts)))
+    suite.set("skipped", str(sum(item.verdict not in ("held", "broken") for item in report.verdicts)))
+    ElementTree.indent(suite)
+    return ElementTree.tostring(suite, encoding="unicode")
+
+
+def check_html(report: CheckReport, strict: bool) -> str:
+    """The verdicts and divergences as one self-contained page."""
+    rows = "\n".join(_html_row(item) for item in report.verdicts)
+    found = "\n".join(
+        f"<h3>{html.escape(item.fingerprint)}</h3><pre>{html.escape(chr(10).join(divergence_lines(item)))}</pre>"
+        for fuzzed in report.fuzzed
+        for item in fuzzed.found
+    )
+    return (
+        "<!doctype html><html lang='en'><meta charset='utf-8'><title>Tailproof check</title>"
+        "<style>body{font:14px sans-serif;margin:2em}td,th{padding:.2em .8em;text-align:left;"
+        "border-bottom:1px solid #ddd}.broken{background:#fdd}.known{background:#fed}.held{background:#dfd}"
+        "</style><h1>Tailproof check</h1>"
+        f"<p>{html.escape(_summary(report, strict))}</p>"
+        f"<table><tr><th>rule<th>target<th>verdict<th>statement<th>reason</tr>\n{rows}\n</table>\n{found}"
+    )
+
+
+def _html_row(item: Verdict) -> str:
+    cells = (item.rule, item.target, item.verdict, RULES[item.rule].statement, item.reason)
+    return f"<tr class='{item.verdict}'>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>"
+
+
+# rules and targets
+
+
+def rule_lines(ids: Iterable[str] = ()) -> Iterator[str]:
+    """Every rule with what checks it."""
+    wanted = set(ids)
+    for rule in RULES.values():
+        if wanted and rule.id not in wanted:
+            continue
+        yield f"{rule.id}  {rule.statement}"
+        yield f"      why: {rule.reason}"
+        yield f"      source: {rule.source}"
+        if rule.pending is not None:
+            yield f"      not checked yet: {rule.pending}"
+        if rule.theorems:
+            yield f"      theorems: {', '.join(rule.theorems)}"
+        if rule.tiers:
+            yield f"      fuzzed in: {', '.join(rule.tiers)}"
+        if controls := rule_controls(rule.id):
+            yield f"      must be caught: {', '.join(controls)}"
+
+
+def rule_controls(rule: str) -> list[str]:
+    """The negative controls of a rule: planted faults, and wrong variants that its theorems refute."""
+    found = RULES[rule]
+    wrong = [f"{theorem}/{name}" for theorem in found.theorems for name, _ in WRONG.get(theorem, ())]
+    return [*(f"reference+{fault}" for fault in found.faults), *wrong]
+
+
+def rules_document() -> dict[str, Any]:
+    """Every rule as the contract has it."""
+    return {
+        "format": FORMAT,
+        "rules": [
+            {
+                "id": rule.id,
+                "family": rule.family,
+                "statement": rule.statement,
+                "reason": rule.reason,
+                "source": rule.source,
+                "profiles": list(rule.profiles),
+                "theorems": list(rule.theorems),
+                "targets": list(rule.tiers),
+                "controls": rule_controls(rule.id),
+                "pending": rule.pending,
+            }
+            for rule in RULES.values()
+        ],
+    }
+
+
+def targets_document(names: Iterable[str]) -> dict[str, Any]:
+    """Targets as the contract has it."""
+    documents = []
+    for name in names:
+        target = Target.parse(name)
+        documents.append(
+            {
+                "name": name,
+                "kind": target.kind,
+                "version": target.argument if target.kind == "installed" else None,
+                "tiers": tier_states(target),
+                "replaced": [] if target.kind == "reference" else list(REPLACED),
+            }
+        )
+    return {"format": FORMAT, "targets": documents}
+
+
+def target_lines(names: Iterable[str]) -> Iterator[str]:
+    """Targets for the terminal."""
+    replaced: list[str] = []
+    for document in targets_document(names)["targets"]:
+        yield f"{document['name']} ({document['kind']})"
+        for tier, state in document["tiers"].items():
+            yield f"  {tier:<7}{state}"
+        replaced = document["replaced"] or replaced
+    if replaced:
+        yield "in vLLM targets these parts are stood in for:"
+        yield from (f"  {line}" for line in replaced)
