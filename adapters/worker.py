@@ -30,6 +30,9 @@ from spec.geometry import GeometryError
 from spec.observation import Failure, Observation, Outcome
 from spec.trace import NAMES, TraceError
 
+_OURS = ("adapters", "reference", "spec")
+_LIBRARIES = (*sys.stdlib_module_names, "torch", "numpy", "msgspec", "pydantic")
+
 
 def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
     """Run one job. An exception inside the target ends the trace and is an observation; one of ours is
@@ -38,9 +41,7 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
     try:
         trace = parse_trace(job.trace)
         session = system.open(trace.configuration, job.omit)
-    except (TraceError, GeometryError) as problem:
-        return Reply(kind="trace", message=str(problem))
-    except AdapterError as problem:
+    except Exception as problem:
         return _error(problem)
     observations: list[Observation] = []
     for at, step in enumerate(trace.steps):
@@ -48,16 +49,12 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
             os.pwrite(progress, at.to_bytes(4, "little"), 0)
         try:
             observations.extend(session.step(at, step))
-        except AdapterError as problem:
+        except (AdapterError, TraceError) as problem:
             return _error(problem)
         except Exception as problem:
-            module, function = _innermost(problem)
-            if module.partition(".")[0] in ("adapters", "reference", "spec"):
-                return Reply(
-                    kind="adapter",
-                    message=f"{type(problem).__name__}: {problem}",
-                    detail=traceback.format_exc(),
-                )
+            ours, function = _blame(problem)
+            if ours:
+                return _error(problem)
             text = f"{type(problem).__name__}: {problem}".splitlines()[0].rstrip(": ")
             failure = Failure("exception", f"{text} in {function}", traceback.format_exc(), function)
             observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
@@ -66,20 +63,26 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
     return Reply(outcome=Outcome(tuple(observations), time.perf_counter() - began, session.target_seconds()))
 
 
-def _error(problem: AdapterError) -> Reply:
+def _error(problem: Exception) -> Reply:
+    if isinstance(problem, TraceError | GeometryError):
+        return Reply(kind="trace", message=str(problem))
     kind = "moved" if isinstance(problem, MovedError) else "adapter"
-    return Reply(kind=kind, message=str(problem), detail=traceback.format_exc())
+    text = str(problem) if isinstance(problem, AdapterError) else f"{type(problem).__name__}: {problem}"
+    return Reply(kind=kind, message=(text.splitlines() or [""])[0], detail=traceback.format_exc())
 
 
-def _innermost(problem: BaseException) -> tuple[str, str]:
-    """Module and function of the innermost frame of a traceback: whose fault an exception is."""
+def _blame(problem: BaseException) -> tuple[bool, str]:
+    """Whether an exception is ours, and the function it came from: what counts is the innermost frame of
+    our code or of the target's, since either may have called a library that raised."""
     frame = problem.__traceback__
-    module = function = ""
+    ours, function = False, ""
     while frame is not None:
-        module = str(frame.tb_frame.f_globals.get("__name__", ""))
-        function = frame.tb_frame.f_code.co_name
+        package = str(frame.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package not in _LIBRARIES:
+            ours = package in _OURS
+            function = frame.tb_frame.f_code.co_name
         frame = frame.tb_next
-    return module, function
+    return ours, function
 
 
 def load_system(name: str) -> System:

@@ -13,7 +13,7 @@ from reference.cache import Key, Lookup, SlowCache
 from reference.exact_model import first_state, next_state, output_token, states
 from reference.history import History, Prefixes
 from reference.publish import Publications, publications
-from spec.chunking import can_export, junction_stop, required_stops
+from spec.chunking import can_export, junction_stop, required_stops, settle_bound
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, FailedRead, Failure, Finished, Observation, Scheduled
 from spec.trace import NAMES, Abort, Configuration, ResetLocal, Run, Settle, Step, Submit, TraceError
@@ -134,6 +134,10 @@ class SlowEngine:
         """Where the next chunk of a request begins when `computed` tokens are done."""
         return computed
 
+    def has_ended(self, history: History) -> bool:
+        """Whether a request has all its outputs."""
+        return history.produced >= history.submit.outputs
+
     def reset_clears(self) -> bool:
         """Whether a reset really empties the cache."""
         return True
@@ -195,12 +199,17 @@ class SlowEngine:
         return self._observe(at, "reset_local", withdrawn=gone, reset=True)
 
     def _settle(self, at: int, accept: int) -> Iterator[Observation]:
-        idle = 0
+        idle = steps = 0
+        live = [*self.running, *self.waiting]
+        tokens = sum(history.prompt + history.submit.outputs for history in live)
         while self.running or self.waiting:
             observation = self._engine_step(at, "settle", accept)
+            steps += 1
             idle = 0 if observation.scheduled else idle + 1
-            if idle >= IDLE_STEPS:
-                failure = Failure("stuck", f"{idle} steps scheduled nothing")
+            if idle >= IDLE_STEPS or steps > settle_bound(tokens, len(live)):
+                failure = Failure(
+                    "stuck", f"{steps} steps were not enough, {idle} of the last scheduled nothing"
+                )
                 yield self._observe(at, "settle", failure=failure)
                 return
             yield observation
@@ -321,7 +330,7 @@ class SlowEngine:
                     if draft < accepted:
                         state = next_state(state, history.tokens[-1])
             history.computed = self.advanced(history, sure + accepted)
-            if history.produced >= history.submit.outputs:
+            if self.has_ended(history):
                 return self._finish(history, "length")
         self.held[history.id] = state
         return None

@@ -19,7 +19,7 @@ class Prefixes:
 
     def root(self, salt: str | None) -> int:
         """The identity of the empty prefix under a salt."""
-        return self._roots.setdefault(salt, -1 - len(self._roots))
+        return self._roots.setdefault(salt or None, -1 - len(self._roots))
 
     def extend(self, numbers: list[int], tokens: Sequence[int], salt: str | None) -> None:
         """Add the identities of all whole units of `tokens` that `numbers` does not have yet."""

@@ -75,9 +75,15 @@ def required_stops(
         stops["junction"] = junction
     if fine and export != checkpoint(prompt):
         stops["checkpoint"] = checkpoint(prompt)
-    if not export and not (fine and can_export):
+    if export != block_checkpoint(tokens) and not (fine and can_export):
         stops["block"] = block_checkpoint(tokens)
     return {name: stop for name, stop in stops.items() if stop > start}
+
+
+def settle_bound(tokens: int, requests: int) -> int:
+    """LV1: engine steps within which `requests` requests of `tokens` tokens in all (prompts and outputs) must
+    have ended; a step computes at least one token, and a preempted request starts again."""
+    return 4 * (tokens + requests) + 16
 
 
 def must_advance(scheduled: int, unfinished: bool) -> bool:

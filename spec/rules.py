@@ -36,8 +36,15 @@ class Rule:
         return self.id.rstrip("0123456789")
 
 
-def _derived(rule: str, statement: str, reason: str, source: str, *theorems: str) -> Rule:
-    return Rule(rule, statement, reason, source, theorems=theorems)
+def _derived(
+    rule: str,
+    statement: str,
+    reason: str,
+    source: str,
+    *theorems: str,
+    profiles: tuple[str, ...] = _ALL,
+) -> Rule:
+    return Rule(rule, statement, reason, source, theorems=theorems, profiles=profiles)
 
 
 def _observed(rule: str, statement: str, reason: str, source: str, *faults: str) -> Rule:
@@ -62,6 +69,7 @@ _RULES = (
         "The last token is needed for logits; with EAGLE the last matched unit is needed by the draft.",
         _SEED_CORE,
         "cp2_leaves_tokens",
+        profiles=("drop",),
     ),
     _derived(
         "CP3",
@@ -69,6 +77,7 @@ _RULES = (
         "The proof of C is the unit after it; without a hash for that unit C could never be confirmed.",
         _SEED_CORE,
         "cp3_proof_fits",
+        profiles=("old", "drop"),
     ),
     _derived(
         "CP4",
@@ -76,6 +85,7 @@ _RULES = (
         "Any lower checkpoint gives tokens away on every resend.",
         _SEED_CORE,
         "cp4_maximal",
+        profiles=("drop", "lookahead"),
     ),
     _derived(
         "CP5",
@@ -83,6 +93,7 @@ _RULES = (
         "One state must serve resend and extension alike; backends export one only.",
         _SEED_CORE,
         "cp5_safe_for_extension",
+        profiles=("old", "drop"),
     ),
     _derived(
         "CP6",
@@ -90,6 +101,7 @@ _RULES = (
         "Says precisely whom the change of the rule touches.",
         _SEED_CORE,
         "cp6_against_the_old_rule",
+        profiles=("drop",),
     ),
     _observed(
         "CP7",
@@ -107,6 +119,7 @@ _RULES = (
         theorems=("pm1_scan_reaches_the_proof",),
         tiers=("core",),
         faults=("scan-capped",),
+        profiles=("drop", "lookahead"),
     ),
     Rule(
         "PM2",
@@ -115,7 +128,7 @@ _RULES = (
         _SEED_CORE,
         theorems=("pm2_hit_within_the_limit",),
         tiers=("core",),
-        faults=("whole-prompt-hit",),
+        faults=("off-grid-hit",),
     ),
     _observed(
         "PM3",

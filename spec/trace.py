@@ -19,6 +19,7 @@ STORES = ("off",)
 GATE_KINDS = ("put", "get")
 GATE_ACTIONS = ("hold", "release", "fail")
 TOKEN_SPACE = 2_000_000_011
+LONGEST_SEGMENT = 1_000_000
 
 
 class TraceError(ValueError):
@@ -243,10 +244,14 @@ def _check_submit(step: Submit, where: str, seen: set[str]) -> None:
         raise TraceError(f"{where}: id must not be empty")
     if step.id in seen:
         raise TraceError(f"{where}: request {step.id!r} was submitted before")
+    if step.salt == "":
+        raise TraceError(f"{where}: salt must not be empty, leave it out for no salt")
     if not step.prompt:
         raise TraceError(f"{where}: prompt needs at least one segment")
     for name, length in step.prompt:
-        if length < 1:
-            raise TraceError(f"{where}: segment {name!r} has length {length}, it must be 1 or more")
+        if not 1 <= length <= LONGEST_SEGMENT:
+            raise TraceError(
+                f"{where}: segment {name!r} has length {length}, it must lie in 1..{LONGEST_SEGMENT}"
+            )
     if step.outputs < 1:
         raise TraceError(f"{where}: outputs must be 1 or more, got {step.outputs}")

@@ -50,7 +50,7 @@ TAGS: tuple[str, ...] = (
     "hit at a block end",
     "junction noticed",
     "export made",
-    "request waits for a state of its step",
+    "request waits with slot and budget free",
     "drafts accepted",
     "drafts rejected",
     "resumed request",
@@ -191,7 +191,7 @@ def _step_tags(trace: Trace, observation: Observation, forecast: Forecast) -> It
     if observation.waiting and observation.scheduled and len(observation.running) < trace.configuration.live:
         spent = sum(item.end - item.start for item in observation.scheduled)
         if spent < trace.configuration.budget:
-            yield "request waits for a state of its step"
+            yield "request waits with slot and budget free"
     yield from _end_tags(step, observation, forecast)
 
 

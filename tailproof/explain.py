@@ -1,4 +1,4 @@
-"""Answers an operator's question: what will a resend of my prompt hit, and why not more?
+"""Answers an operator's question: what a resend of a prompt will hit, and why not more.
 
 Every number comes from a run of the reference (the prompt, then the same prompt again) or from a function
 of the spec.

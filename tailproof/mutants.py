@@ -45,19 +45,12 @@ class ScanCapped(SlowEngine):
         return replace(geometry, profile=replace(geometry.profile, bound=capped_scan_bound))
 
 
-class WholePromptHit(SlowEngine):
-    """A hit may cover the whole prompt."""
+class OffGridHit(SlowEngine):
+    """A hit is one token longer than the unit it ends in."""
 
     def lookup(self, history: History) -> Lookup:
         found = self.cache.lookup(history)
-        whole = history.known // self.geometry.grid * self.geometry.grid
-        states = all(self.cache.states(history, group)(whole) for group in self.geometry.mamba)
-        if whole == history.known and states:
-            return replace(found, hit=whole)
-        return found
-
-    def chunk_end(self, history: History, start: int, budget: int) -> int:
-        return start + 1 if start >= history.known else super().chunk_end(history, start, budget)
+        return replace(found, hit=found.hit + 1) if 0 < found.hit < history.known - 1 else found
 
 
 class DoubleDrop(SlowEngine):
@@ -290,17 +283,17 @@ class MiscountsHit(SlowEngine):
 
 
 class NeverFinishes(SlowEngine):
-    """A request that has reused something is never scheduled again after its prompt."""
+    """A request that has reused something does not end."""
 
-    def may_run(self, history: History) -> bool:
-        return not (history.hit and history.computed >= history.prompt)
+    def has_ended(self, history: History) -> bool:
+        return super().has_ended(history) and not history.hit
 
 
 MUTANTS: dict[str, type[SlowEngine]] = {
     "old-checkpoint": OldCheckpoint,
     "registers-old-checkpoint": RegistersOldCheckpoint,
     "scan-capped": ScanCapped,
-    "whole-prompt-hit": WholePromptHit,
+    "off-grid-hit": OffGridHit,
     "double-drop": DoubleDrop,
     "no-drop": NoDrop,
     "state-extends-hit": StateExtendsHit,

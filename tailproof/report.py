@@ -83,9 +83,9 @@ def fuzz_lines(report: FuzzReport) -> Iterator[str]:
     """A fuzz report for the terminal."""
     rate = report.cases / report.seconds if report.seconds else 0.0
     yield (
-        f"{report.target}, tier {report.tier}, seed {report.seed}: {report.cases} cases, {report.steps} steps "
-        f"in {report.seconds:.1f} s, {rate:.0f} cases/s, {report.target_share:.0%} of the worker's time in "
-        "the target"
+        f"{report.target}, tier {report.tier}, seed {report.seed}: {report.cases} cases, "
+        f"{report.steps} steps in {report.seconds:.1f} s, {rate:.0f} cases/s, "
+        f"{report.target_share:.0%} of the worker's time in the target"
     )
     if report.interrupted:
         yield "interrupted before its time"
@@ -98,7 +98,7 @@ def fuzz_lines(report: FuzzReport) -> Iterator[str]:
     yield from (f"  {one}   {two}".rstrip() for one, two in zip(left, right, strict=False))
     yield ""
     for found in report.found:
-        yield from (line.format(target=report.target) for line in divergence_lines(found))
+        yield from (line.replace("{target}", report.target) for line in divergence_lines(found))
         yield ""
     new = len(report.broken)
     yield f"{new} new divergences, {len(report.found) - new} known" if report.found else "no divergence"

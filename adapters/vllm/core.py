@@ -10,6 +10,7 @@ from adapters.protocol import AdapterError, Description, MovedError
 from adapters.vllm.names import REPLACED, check_instance, missing_names
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
 from reference.exact_model import Memory
+from spec.chunking import settle_bound
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, Failure, Finished, Observation, Scheduled
 from spec.trace import (
@@ -228,13 +229,17 @@ class VllmSession:
         return self._observe(at, "reset_local", before, reset=bool(done))
 
     def _settle(self, at: int, accept: int) -> Iterator[Observation]:
-        idle = 0
+        idle = steps = 0
+        tokens = sum(request.num_prompt_tokens + request.max_tokens for request in self._requests.values())
+        bound = settle_bound(tokens, len(self._requests))
         while self._requests:
             observation = self._engine_step(at, "settle", accept)
+            steps += 1
             idle = 0 if observation.scheduled else idle + 1
-            if idle >= IDLE_STEPS:
+            if idle >= IDLE_STEPS or steps > bound:
                 left = ", ".join(self._requests)
-                failure = Failure("stuck", f"{idle} steps scheduled nothing, still unfinished: {left}")
+                what = f"{idle} steps scheduled nothing" if idle else f"{steps} steps were not enough"
+                failure = Failure("stuck", f"{what}, still unfinished: {left}")
                 yield self._observe(at, "settle", self._seconds, failure=failure)
                 return
             yield observation

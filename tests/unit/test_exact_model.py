@@ -270,13 +270,7 @@ def test_kv_of_a_state_is_never_the_state() -> None:
         ("a", "b"),
         ("a", "a"),
         (None, None),
-        pytest.param(
-            None,
-            "",
-            marks=pytest.mark.xfail(
-                strict=True, reason="an empty salt is none for the content and for vLLM, but not for Prefixes"
-            ),
-        ),
+        (None, ""),
     ],
 )
 def test_prefixes_are_the_same_exactly_when_their_content_is(one: str | None, two: str | None) -> None:
