@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from spec.geometry import Geometry
 from spec.trace import Configuration
 
 MODEL_LENGTH = 65_536
@@ -43,7 +42,7 @@ class ConfigurationFactory:
         config = self._kept.get(configuration.eagle)
         if config is None:
             config = self._kept[configuration.eagle] = _fresh_vllm_config(configuration.eagle)
-        geometry = Geometry.of(configuration)
+        mamba_block = next(group.block for group in configuration.groups if group.kind == "mamba")
         scheduler, cache = config.scheduler_config, config.cache_config
         scheduler.max_num_seqs = configuration.live
         scheduler.max_num_batched_tokens = configuration.budget
@@ -51,8 +50,8 @@ class ConfigurationFactory:
         scheduler.long_prefill_token_threshold = configuration.long_prefill
         scheduler.policy = configuration.policy
         scheduler.async_scheduling = False
-        cache.block_size = geometry.mamba_block
-        cache.mamba_block_size = geometry.mamba_block
+        cache.block_size = mamba_block
+        cache.mamba_block_size = mamba_block
         cache.mamba_cache_mode = "align"
         cache.prefix_match_unit = configuration.unit
         cache.num_gpu_blocks = configuration.blocks

@@ -1,0 +1,21 @@
+"""The real vLLM, opened once per test process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tailproof.process import Worker
+from tailproof.targets import DEFAULT, Target, open_target
+
+
+@pytest.fixture(scope="session")
+def vllm() -> Iterator[Worker]:
+    """The default target; its environment is built when it is missing."""
+    opened = open_target(Target.parse(DEFAULT), lambda line: print(line, file=sys.stderr))
+    assert isinstance(opened, Worker)
+    opened.describe()
+    yield opened
+    opened.close()

@@ -1,0 +1,354 @@
+"""The contract document: its tables agree with the types, its example runs, and what it calls predicted is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapters.protocol import Hello, Job, Reply, parse_trace, trace_document
+from spec.observation import (
+    Admitted,
+    Entry,
+    FailedRead,
+    Failure,
+    Finished,
+    Observation,
+    Outcome,
+    Scheduled,
+)
+from spec.rules import RULES
+from spec.trace import FORMAT, STEPS, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
+from tailproof import baseline, cli, replay
+from tailproof.lockstep import compare
+from tailproof.targets import Target, open_target
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
+HEAD = ("field", "type", "default", "meaning")
+TYPES: dict[str, type] = {
+    kind.__name__: kind
+    for kind in (
+        Trace,
+        Configuration,
+        Group,
+        Outcome,
+        Observation,
+        Scheduled,
+        Admitted,
+        Entry,
+        Finished,
+        FailedRead,
+        Failure,
+    )
+} | {f"{name}: {kind.__name__}": kind for name, kind in STEPS.items()}
+Row = tuple[str, ...]
+
+
+def sections(text: str) -> dict[str, list[Row]]:
+    """The rows of the table under each heading, its head and rule left out; no rows without a table."""
+    found: dict[str, list[Row]] = {}
+    head = ""
+    for line in re.sub(r"```.*?```", "", text, flags=re.DOTALL).splitlines():
+        if match := re.match(r"#+ (.+)", line):
+            head = match[1]
+            assert head not in found or not found[head], f"two sections are called {head}"
+            found[head] = []
+        elif line.startswith("|"):
+            found[head].append(tuple(cell.strip() for cell in line.strip().strip("|").split("|")))
+    return {head: rows[2:] for head, rows in found.items()}
+
+
+def type_words(annotation: str) -> str:
+    """An annotation as the document says it."""
+    if match := re.fullmatch(r"tuple\[tuple\[(.+)\], \.\.\.\]", annotation):
+        return f"list of [{match[1]}]"
+    if match := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
+        return f"list of {match[1]}"
+    if match := re.fullmatch(r"(.+) \| None", annotation):
+        return f"{match[1]} or null"
+    return annotation.removeprefix("datetime.")
+
+
+def rows_of(kind: type) -> list[Row]:
+    """The rows that a type asks for, without the meaning."""
+    return [
+        (
+            f"`{item.name}`",
+            type_words(str(item.type)),
+            "required" if item.default is MISSING else json.dumps(item.default),
+        )
+        for item in fields(kind)
+    ]
+
+
+def problems(text: str) -> list[str]:
+    """What the tables of a document get wrong about the types."""
+    found = sections(text)
+    return [line for name, kind in TYPES.items() for line in _table_problems(found, name, rows_of(kind))]
+
+
+def _table_problems(found: dict[str, list[Row]], name: str, due: list[Row]) -> Iterator[str]:
+    if name not in found:
+        yield f"{name}: there is no section"
+        return
+    names = [row[0] for row in found[name]]
+    due_names = [row[0] for row in due]
+    yield from (f"{name}: {field} is missing" for field in due_names if field not in names)
+    yield from (f"{name}: there is no {field}" for field in names if field not in due_names)
+    if sorted(names) == sorted(due_names) and names != due_names:
+        yield f"{name}: the order is {', '.join(due_names)}"
+    seen = {row[0]: row for row in found[name]}
+    for row in due:
+        if row[0] not in seen:
+            continue
+        shown = seen[row[0]]
+        if len(shown) != len(HEAD) or not shown[-1]:
+            yield f"{name}: {row[0]} has {len(shown)} cells, or no meaning"
+        elif shown[1:3] != row[1:]:
+            yield f"{name}: {row[0]} is {', '.join(row[1:])}, not {', '.join(shown[1:3])}"
+
+
+def test_the_tables_agree_with_the_types() -> None:
+    assert problems(TEXT) == []
+
+
+def test_every_type_has_a_section() -> None:
+    assert [head for head in sections(TEXT) if ": " in head] == [name for name in TYPES if ": " in name]
+
+
+PLANTS: list[tuple[str, str, str, list[str]]] = [
+    (
+        "renamed field",
+        "| `long_prefill` |",
+        "| `long_prompt` |",
+        ["Configuration: `long_prefill` is missing", "Configuration: there is no `long_prompt`"],
+    ),
+    (
+        "wrong default",
+        "| `budget` | int | 8192 |",
+        "| `budget` | int | 4096 |",
+        ["Configuration: `budget` is int, 8192, not int, 4096"],
+    ),
+    (
+        "wrong type",
+        "| `cached` | int or null |",
+        "| `cached` | int |",
+        ["Finished: `cached` is int or null, required, not int, required"],
+    ),
+    (
+        "required made optional",
+        "| `count` | int | required |",
+        "| `count` | int | 1 |",
+        ["drop_keys: DropKeys: `count` is int, required, not int, 1"],
+    ),
+    (
+        "missing row",
+        "| `salt` | str or null | null | requests of different salts share nothing |\n",
+        "",
+        ["submit: Submit: `salt` is missing"],
+    ),
+    (
+        "other order",
+        "| `start` | int | required | first token computed |\n| `end` | int | required | token after the last one |",
+        "| `end` | int | required | token after the last one |\n| `start` | int | required | first token computed |",
+        ["Scheduled: the order is `request`, `start`, `end`, `drafts`"],
+    ),
+    ("missing section", "### gate: Gate", "### gates: Gate", ["gate: Gate: there is no section"]),
+    (
+        "no meaning",
+        "| `position` | int | required | tokens of the prefix that it is found under |",
+        "| `position` | int | required | |",
+        ["Entry: `position` has 4 cells, or no meaning"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "due"), [plant[1:] for plant in PLANTS], ids=[p[0] for p in PLANTS])
+def test_a_planted_change_is_reported(old: str, new: str, due: list[str]) -> None:
+    assert TEXT.count(old) == 1
+    assert problems(TEXT.replace(old, new)) == due
+
+
+def test_a_new_field_of_a_type_is_reported() -> None:
+    due = [*rows_of(Run), ("`extra`", "int", "required")]
+    assert list(_table_problems(sections(TEXT), "run: Run", due)) == ["run: Run: `extra` is missing"]
+
+
+# The example
+
+
+def example() -> dict[str, Any]:
+    """The example trace of the document."""
+    blocks = re.findall(r"```json\n(.*?)```", TEXT, flags=re.DOTALL)
+    assert len(blocks) == 1
+    document: dict[str, Any] = json.loads(blocks[0])
+    return document
+
+
+def test_the_example_runs_on_the_reference_as_the_text_says() -> None:
+    trace = parse_trace(example())
+    outcome = open_target(Target.parse("reference"), print).run(trace)
+    assert compare(trace, outcome) is None
+    hits = {item.request: item.local for seen in outcome.observations for item in seen.admitted}
+    assert hits == {"A": 0, "B": 7168, "C": 7168}
+    assert "checkpoint of 7296 tokens is 7168" in " ".join(TEXT.split())
+
+
+def test_the_example_is_what_the_tool_itself_would_write() -> None:
+    assert trace_document(parse_trace(example())) == example()
+
+
+# The other tables
+
+
+def test_the_replay_table_names_what_is_written(tmp_path: Path) -> None:
+    kept = replay.ReplayFile(parse_trace(example()), "reference", "LK1", "kind", "text", ("line",))
+    written = json.loads(replay.write(tmp_path, kept).read_text(encoding="utf-8"))
+    names = [row[0].strip("`") for row in sections(TEXT)["Replay files"]]
+    assert names == list(written) == list(replay._FIELDS)
+    assert written["format"] == 1
+    assert re.fullmatch("LK1-kind-[0-9a-f]{8}", written["fingerprint"])
+
+
+def test_the_baseline_table_agrees_with_its_type() -> None:
+    shown = [row[:2] for row in sections(TEXT)["Baseline files"]]
+    assert shown == [row[:2] for row in rows_of(baseline.Known)]
+    assert all(row[2] == "required" for row in rows_of(baseline.Known))
+    assert baseline.FORMAT == replay.FORMAT == FORMAT == 1
+
+
+def test_the_worker_text_names_the_messages() -> None:
+    text = TEXT.partition("## Workers")[2].partition("## ")[0]
+    for kind in (Hello, Job, Reply, Outcome, Failure):
+        assert f"`{kind.__name__}`" in text
+
+
+def test_the_exit_codes_are_those_of_the_command_line() -> None:
+    codes = [int(row[0]) for row in sections(TEXT)["Exit codes"]]
+    assert codes == [cli.OK, cli.BROKEN, cli.USAGE, cli.UNABLE, cli.INTERRUPTED]
+
+
+# What is free and what is predicted
+
+PLAYED = Trace(
+    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4),
+    (
+        Submit("A", (("a", 20),), outputs=2),
+        Settle(),
+        Submit("B", (("a", 20),), outputs=2),
+        Run(),
+        Run(),
+        ResetLocal(),
+    ),
+)
+Change = Callable[[list[Observation]], None]
+
+
+def changed(index: int, **values: Any) -> Change:
+    """Replaces fields of one observation."""
+
+    def apply(seen: list[Observation]) -> None:
+        seen[index] = replace(seen[index], **values)
+
+    return apply
+
+
+def first_of(index: int, field: str, **values: Any) -> Change:
+    """Replaces values of the first item in a field of one observation."""
+
+    def apply(seen: list[Observation]) -> None:
+        first, *rest = getattr(seen[index], field)
+        seen[index] = replace(seen[index], **{field: (replace(first, **values), *rest)})
+
+    return apply
+
+
+# The run: 0 submit, 1 A [0, 16), 2 A [16, 20), 3 A decodes, 4 submit, 5 B [16, 20), 6 B decodes, 7 reset.
+DIFFERENCES: list[tuple[str, Change, str | None]] = [
+    ("`scheduled.request`, their order", changed(1, scheduled=(), admitted=(), published=()), "CH2"),
+    ("`scheduled.start`", first_of(2, "scheduled", start=17), "CH5"),
+    ("`scheduled.end`", first_of(3, "scheduled", end=20), "CH2"),
+    ("`scheduled.end`", first_of(1, "scheduled", end=20), "CP7"),
+    ("`admitted.local`", first_of(5, "admitted", local=0), "LK1"),
+    ("`admitted.local`", first_of(5, "admitted", local=20), "PM2"),
+    ("`admitted.external`", first_of(5, "admitted", external=4), "AC1"),
+    ("`admitted.junction`", first_of(5, "admitted", junction=4), "LK5"),
+    ("`finished.request`", changed(3, finished=()), "LV1"),
+    ("`finished.reason`", first_of(3, "finished", reason="other"), None),
+    ("`finished.outputs`", first_of(3, "finished", outputs=(1, 2)), "SF4"),
+    ("`finished.cached`", first_of(6, "finished", cached=12), "AC1"),
+    ("`finished.cached`", first_of(6, "finished", cached=None), None),
+    ("`published`", changed(1, published=()), "RT1"),
+    ("`published`", changed(1, published=(Entry(1, 8, "A"), Entry(1, 16, "A"))), "RT1"),
+    ("`withdrawn`", changed(4, withdrawn=(Entry(1, 16, "A"),)), "RT1"),
+    ("`failed_reads`", changed(5, failed_reads=(FailedRead("B", 0, 3, "kv"),)), "SF1"),
+    ("`failed_reads`", changed(5, failed_reads=(FailedRead("B", 1, 16, "state"),)), "SF2"),
+    ("`running`, `waiting`", changed(5, running=(), free=511), "LV1"),
+    ("`running`, `waiting`", changed(5, running=(), waiting=("B",), free=511), None),
+    ("`free`", changed(3, free=510), "LT3"),
+    ("`free`", changed(5, free=1), None),
+    ("`reset`", changed(7, reset=False, withdrawn=()), "LT4"),
+    ("`reset`", changed(7, withdrawn=()), "LT4"),
+    ("`failure`", changed(2, failure=Failure("crash", "gone")), "LV1"),
+    ("`seconds`", changed(2, seconds=99.0), None),
+]
+
+
+def played() -> list[Observation]:
+    """What the reference does."""
+    return list(open_target(Target.parse("reference"), print).run(PLAYED).observations)
+
+
+@pytest.mark.parametrize(("row", "change", "rule"), DIFFERENCES, ids=[f"{d[0]} {d[2]}" for d in DIFFERENCES])
+def test_what_is_predicted_is_compared_and_what_is_free_is_not(
+    row: str, change: Change, rule: str | None
+) -> None:
+    seen = played()
+    assert compare(PLAYED, Outcome(tuple(seen))) is None
+    change(seen)
+    divergence = compare(PLAYED, Outcome(tuple(seen)))
+    assert (divergence and divergence.rule) == rule
+    (shown,) = (item for item in sections(TEXT)["Free and predicted"] if item[0] == row)
+    if rule is not None:
+        assert rule in shown[2]
+
+
+@pytest.mark.xfail(strict=True, reason="lockstep does not compare this yet")
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        pytest.param(first_of(5, "scheduled", start=18), "CH5", id="first chunk begins past its hit"),
+        pytest.param(first_of(3, "finished", outputs=()), "LV1", id="ended without its outputs"),
+        pytest.param(first_of(3, "finished", outputs=(1, 2, 3)), "SF4", id="more outputs than asked for"),
+        pytest.param(changed(5, admitted=()), "CH5", id="computed without being admitted"),
+    ],
+)
+def test_a_difference_that_should_be_reported(change: Change, rule: str) -> None:
+    seen = played()
+    change(seen)
+    divergence = compare(PLAYED, Outcome(tuple(seen)))
+    assert divergence is not None
+    assert divergence.rule == rule
+
+
+def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
+    text = " ".join(row[0] for row in sections(TEXT)["Free and predicted"])
+    for kind, prefix in ((Scheduled, "scheduled."), (Admitted, "admitted."), (Finished, "finished.")):
+        for field in fields(kind):
+            assert f"`{prefix}{field.name}`" in text
+    for field in fields(Observation):
+        assert field.name in ("at", "do") or f"`{field.name}" in text
+    for row in sections(TEXT)["Free and predicted"]:
+        assert row[1] in ("free", "predicted")
+        assert set(re.findall(r"\b[A-Z]{2}\d\b", row[2])) <= set(RULES)
+
+
+def test_every_predicted_row_has_a_difference_that_is_reported() -> None:
+    reported = {row for row, _, rule in DIFFERENCES if rule is not None}
+    for row in sections(TEXT)["Free and predicted"]:
+        assert row[1] == "free" or row[0] in reported, row
