@@ -25,12 +25,13 @@ ENGINE_STEPS = ("run", "settle")
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One broken rule: `kind` names the comparison that failed, `message` says what was seen and what was
-    due, `request` whom it concerns."""
+    due, `request` whom it concerns, `position` (tokens) where on its token axis."""
 
     rule: str
     kind: str
     message: str
     request: str | None = None
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
         if item.start < stop < item.end:
             rule = "CP7" if name == "checkpoint" else "CH1"
             kind = f"jumped-{name}" + ("-resumed" if chunk.history.known > chunk.history.prompt else "")
-            yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request)
+            yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request, stop)
 
 
 def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
@@ -194,6 +195,7 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
                 "lost",
                 f"{_place(oracle, entry)} vanished although the pool has room",
                 entry.request,
+                entry.position,
             )
 
 
@@ -212,32 +214,34 @@ def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry
     if kind == "mamba" and entry.position == checkpoint:
         text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
         if any(other.request == entry.request for other in stray):
-            return Finding("CP7", "registered-elsewhere", f"{text}; another position is", entry.request)
-        return Finding("RT2", f"missing-checkpoint{beside}", text, entry.request)
+            text = f"{text}; another position is"
+            return Finding("CP7", "registered-elsewhere", text, entry.request, entry.position)
+        return Finding("RT2", f"missing-checkpoint{beside}", text, entry.request, entry.position)
     text = f"{_place(oracle, entry)} was computed and must be visible, but is not"
-    return Finding("RT1", f"missing-{kind}{beside}", text, entry.request)
+    return Finding("RT1", f"missing-{kind}{beside}", text, entry.request, entry.position)
 
 
 def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry]) -> Finding:
     place = _place(oracle, entry)
     if oracle.geometry.groups[entry.group].kind == "full":
-        return Finding("RT1", "uncomputed", f"{place} is visible but was not computed", entry.request)
-    for chunk in forecast.chunks:
-        if chunk.publications.overwritten == entry.position and _same_prefix(oracle, chunk, entry):
-            return Finding(
-                "CH4",
-                "transient",
-                f"{place} is visible, but the export of {chunk.publications.export} took its place",
-                entry.request,
-            )
-    kind, why = "mid-chunk", "no chunk ended or exported there"
+        text = f"{place} is visible but was not computed"
+        return Finding("RT1", "uncomputed", text, entry.request, entry.position)
     block = oracle.geometry.mamba_block
     for chunk in forecast.chunks:
-        start = chunk.scheduled.start
-        if start % block and entry.position == start // block * block + block:
-            kind = "partial-block-as-full"
-            why = f"{why}: the block that holds the state at {start} was registered as full"
-    return Finding("CH3", kind, f"{place} is visible, but {why}", entry.request)
+        if not _same_prefix(oracle, chunk, entry):
+            continue
+        item, left = chunk.scheduled, chunk.publications
+        if left.overwritten == entry.position:
+            text = f"{place} is visible, but the export of {left.export} took its place"
+            return Finding("CH4", "transient", text, item.request, entry.position)
+        if item.start % block and item.start < entry.position == -(-item.start // block) * block < item.end:
+            text = (
+                f"{place} is visible, but no state was computed there: request {item.request!r} computed "
+                f"[{item.start}, {item.end}) and registered the block of the state at {item.start} as full"
+            )
+            return Finding("CH3", "partial-block-as-full", text, item.request, entry.position)
+    text = f"{place} is visible, but no chunk ended or exported there"
+    return Finding("CH3", "mid-chunk", text, entry.request, entry.position)
 
 
 def _same_prefix(oracle: Oracle, chunk: ChunkForecast, entry: Entry) -> bool:
@@ -260,7 +264,8 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
         where = f"group {read.group} of request {read.request!r}"
         if read.what == "kv":
             kind = "kv-of-hit" if hits.get(read.request, 0) > read.position else "kv"
-            yield Finding("SF1", kind, f"{where} read wrong KV at token {read.position}", read.request)
+            text = f"{where} read wrong KV at token {read.position}"
+            yield Finding("SF1", kind, text, read.request, read.position)
         else:
             what = "the null block" if read.what == "null" else "a wrong state"
             kind, why = read.what, ""
@@ -269,7 +274,7 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
             if on_grid and oracle.cache.key(read.group, history, read.position) in oracle.passed:
                 kind, why = "state-of-passed-boundary", ", a block end that an earlier chunk ran past"
             text = f"{where} read {what} for the state after {read.position}{why}"
-            yield Finding("SF2", kind, text, read.request)
+            yield Finding("SF2", kind, text, read.request, read.position)
 
 
 def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:

@@ -10,10 +10,12 @@ from reference.oracle import Forecast, Oracle
 from spec.geometry import Geometry
 from spec.observation import Observation, Outcome
 from spec.rules import RULES
-from spec.trace import Configuration, Trace
+from spec.trace import Configuration, Trace, prompt_length
+from tailproof.axis import Mark, Span, draw
 from tailproof.lockstep import Divergence
 
 _MOST_LINES = 14
+_WIDTH = 72
 
 
 def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str]:
@@ -29,7 +31,25 @@ def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -
     if len(events) > _MOST_LINES:
         left_out = len(events) - _MOST_LINES
         events = [f"({left_out} earlier events left out)", *events[-_MOST_LINES:]]
-    return [*lines, *events]
+    return [*lines, *events, *_picture(trace, outcome, divergence)]
+
+
+def _picture(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str]:
+    """The token axis of the request that the finding concerns, when the step ran it."""
+    request, observation = divergence.finding.request, outcome.observations[divergence.index]
+    item = next((item for item in observation.scheduled if item.request == request), None)
+    submit = next((submit for submit in trace.submits() if submit.id == request), None)
+    if item is None or submit is None:
+        return []
+    prompt = prompt_length(submit.prompt)
+    checkpoint = Geometry.of(trace.configuration).checkpoint(prompt)
+    marks = [Mark(prompt, "P"), Mark(checkpoint, "C")]
+    if divergence.finding.position is not None:
+        marks.append(Mark(divergence.finding.position, divergence.rule))
+    spans = [Span(item.start, item.end, "recomputed", "this step")]
+    if item.start:
+        spans.insert(0, Span(0, item.start, "reused", "before"))
+    return [f"The tokens of {request}:", *draw(marks, _WIDTH, spans)]
 
 
 def setting(configuration: Configuration) -> str:

@@ -71,13 +71,27 @@ class Worker:
     """One worker process. It is started on first use and again after it died; cases may be queued.
 
     `python` is the interpreter of the target, `overlay` folders that come before what it has installed.
+    The limits in seconds are for the start, the first case of a process, and every other case.
     """
 
-    def __init__(self, name: str, python: Path, system: str, overlay: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        python: Path,
+        system: str,
+        overlay: tuple[Path, ...] = (),
+        *,
+        start_seconds: float = START_SECONDS,
+        first_case_seconds: float = FIRST_CASE_SECONDS,
+        case_seconds: float = CASE_SECONDS,
+    ) -> None:
         self.name = name
         self._python = python
         self._system = system
         self._overlay = overlay
+        self._start_seconds = start_seconds
+        self._first_case_seconds = first_case_seconds
+        self._case_seconds = case_seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._replies: queue.SimpleQueue[Reply | None] = queue.SimpleQueue()
         self._pending: deque[tuple[Trace, str]] = deque()
@@ -113,7 +127,7 @@ class Worker:
             TraceError: when the worker refuses the trace.
         """
         trace, _ = self._pending.popleft()
-        limit = FIRST_CASE_SECONDS if self._fresh else CASE_SECONDS
+        limit = self._first_case_seconds if self._fresh else self._case_seconds
         try:
             reply = self._replies.get(timeout=limit)
         except queue.Empty:
@@ -175,11 +189,11 @@ class Worker:
 
     def _greet(self, greeting: queue.SimpleQueue[Hello | None]) -> None:
         try:
-            hello = greeting.get(timeout=START_SECONDS)
+            hello = greeting.get(timeout=self._start_seconds)
         except queue.Empty:
             self._stop()
             raise TargetProblem(
-                f"{self.name}: the worker did not start within {START_SECONDS:.0f} s", self._errors()
+                f"{self.name}: the worker did not start within {self._start_seconds:.0f} s", self._errors()
             ) from None
         if hello is None:
             self._stop()

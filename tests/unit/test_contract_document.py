@@ -1,4 +1,4 @@
-"""The contract document: its tables agree with the types, its example runs, and what it calls predicted is compared."""
+"""The contract document: tables agree with the types, the example runs, what is predicted is compared."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ PLANTS: list[tuple[str, str, str, list[str]]] = [
     ),
     (
         "other order",
-        "| `start` | int | required | first token computed |\n| `end` | int | required | token after the last one |",
-        "| `end` | int | required | token after the last one |\n| `start` | int | required | first token computed |",
+        "| `start` | int | required | first token computed |\n| `end` |",
+        "| `end` | int | required | first token computed |\n| `start` |",
         ["Scheduled: the order is `request`, `start`, `end`, `drafts`"],
     ),
     ("missing section", "### gate: Gate", "### gates: Gate", ["gate: Gate: there is no section"]),
@@ -263,7 +263,8 @@ def first_of(index: int, field: str, **values: Any) -> Change:
 
     def apply(seen: list[Observation]) -> None:
         first, *rest = getattr(seen[index], field)
-        seen[index] = replace(seen[index], **{field: (replace(first, **values), *rest)})
+        items: dict[str, Any] = {field: (replace(first, **values), *rest)}
+        seen[index] = replace(seen[index], **items)
 
     return apply
 
@@ -299,6 +300,12 @@ DIFFERENCES: list[tuple[str, Change, str | None]] = [
 ]
 
 
+def one_output_more(seen: list[Observation]) -> None:
+    """Repeats the last output of the first request that ends."""
+    outputs = seen[3].finished[0].outputs
+    first_of(3, "finished", outputs=(*outputs, outputs[-1]))(seen)
+
+
 def played() -> list[Observation]:
     """What the reference does."""
     return list(open_target(Target.parse("reference"), print).run(PLAYED).observations)
@@ -318,13 +325,13 @@ def test_what_is_predicted_is_compared_and_what_is_free_is_not(
         assert rule in shown[2]
 
 
-@pytest.mark.xfail(strict=True, reason="lockstep does not compare this yet")
+@pytest.mark.xfail(strict=True, reason="lockstep does not compare this, or breaks off at it")
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
         pytest.param(first_of(5, "scheduled", start=18), "CH5", id="first chunk begins past its hit"),
         pytest.param(first_of(3, "finished", outputs=()), "LV1", id="ended without its outputs"),
-        pytest.param(first_of(3, "finished", outputs=(1, 2, 3)), "SF4", id="more outputs than asked for"),
+        pytest.param(one_output_more, "SF4", id="more outputs than asked for"),
         pytest.param(changed(5, admitted=()), "CH5", id="computed without being admitted"),
     ],
 )
