@@ -11,7 +11,7 @@ WANTED = $(shell { $(PYTHON) --version; pwd; cat pyproject.toml; } | sha256sum |
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-setup: ## create .venv and the environment of the real vLLM and Mooncake; a second run does nothing
+setup: ## create .venv and the environment of the real vLLM; a second run does nothing
 	@if [ "$$(cat $(DONE) 2>/dev/null)" != "$(WANTED)" ] || ! [ -x $(BIN)/python ]; then \
 	  rm -rf .venv && $(PYTHON) -m venv .venv \
 	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
@@ -19,7 +19,7 @@ setup: ## create .venv and the environment of the real vLLM and Mooncake; a seco
 	fi
 	@$(BIN)/python -m tailproof.environments ensure '$(TARGET)' > /dev/null
 
-check: setup ## check every rule on the real vLLM and the real Mooncake (ARGS='...' passes options)
+check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)
 
 test: lint ## run the linters, the type checker and all tests

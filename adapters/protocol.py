@@ -7,6 +7,7 @@ import struct
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, BinaryIO, Protocol, TypeVar
 
 import msgspec
@@ -192,7 +193,7 @@ def _refuse_unknown(document: object, kind: type, where: str) -> None:
     prefix = f"{where}: " if where else ""
     if not isinstance(document, dict):
         raise TraceError(f"{prefix}must be a JSON object")
-    known = typing.get_type_hints(kind)
+    known = _fields(kind)
     for name, value in document.items():
         if name not in known:
             raise TraceError(f"{prefix}unknown field {name!r}, known are {', '.join(known)}")
@@ -200,6 +201,11 @@ def _refuse_unknown(document: object, kind: type, where: str) -> None:
         if inner and dataclasses.is_dataclass(inner[0]) and kind is not Trace and isinstance(value, list):
             for index, item in enumerate(value):
                 _refuse_unknown(item, typing.cast(type, inner[0]), f"{where}.{name}[{index}]")
+
+
+@lru_cache
+def _fields(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _convert(value: object, kind: type[T], where: str) -> T:

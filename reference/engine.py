@@ -94,7 +94,6 @@ class SlowEngine:
             start=start,
             prompt=history.prompt,
             tokens=history.known,
-            fine=geometry.fine,
             can_export=geometry.mamba[0].checkpoint_alignment is not None,
             export=export,
             junction=junction_stop(

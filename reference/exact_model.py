@@ -115,6 +115,18 @@ class Memory:
 
         self.pages = torch.zeros((blocks, words), dtype=torch.int64, device=device)
         self.words = words
+        self._words = self.pages.view(-1)
+        self._tables: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def _places(self, block: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Column and offset of each of at least `length` tokens in blocks of `block` tokens."""
+        import torch
+
+        found = self._tables.get(block)
+        if found is None or len(found[0]) < length:
+            at = torch.arange(2 * length, device=self.pages.device)
+            found = self._tables[block] = (at // block, at % block)
+        return found
 
     def zero(self, blocks: Sequence[int]) -> None:
         """Clear blocks."""
@@ -122,10 +134,9 @@ class Memory:
 
     def write_kv(self, blocks: torch.Tensor, block: int, start: int, values: torch.Tensor) -> None:
         """Write the KV of tokens [start, start + len(values)) through a block table (`block` tokens each)."""
-        import torch
-
-        at = torch.arange(start, start + len(values), device=values.device)
-        self.pages.view(-1).index_copy_(0, blocks[at // block] * self.words + at % block, values)
+        end = start + len(values)
+        columns, offsets = self._places(block, end)
+        self._words.index_copy_(0, blocks[columns[start:end]] * self.words + offsets[start:end], values)
 
     def first_wrong_kv(self, blocks: torch.Tensor, block: int, expected: torch.Tensor) -> int | None:
         """The first token in [0, len(expected)) whose KV is not as expected, None if all are."""

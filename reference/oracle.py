@@ -194,12 +194,11 @@ class Oracle:
                 start=item.start,
                 prompt=history.prompt,
                 tokens=history.known,
-                fine=self.geometry.fine,
                 junction=junction_stop(
                     junction, history.prompt, self.geometry.mamba_block, self.geometry.junctions
                 ),
                 can_export=self.geometry.mamba[0].checkpoint_alignment is not None,
-                export=left.export,
+                export=left.export if (self.geometry.mamba[0].index, left.export) in left.must else 0,
                 checkpoint=self.geometry.checkpoint,
                 block_checkpoint=self.geometry.block_checkpoint,
             )

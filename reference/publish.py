@@ -74,7 +74,7 @@ def publications(
         if export and keeps_export(
             export,
             checkpoint=geometry.checkpoint(history.prompt),
-            junction=stop,
+            junction=history.junction,
             block=block,
             retention=configuration.retention,
         ):

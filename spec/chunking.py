@@ -53,7 +53,6 @@ def required_stops(
     start: int,
     prompt: int,
     tokens: int,
-    fine: bool,
     can_export: bool,
     export: int,
     junction: int,
@@ -64,18 +63,18 @@ def required_stops(
 
     `tokens` is the request's present length, above `prompt` for a resumed request. `checkpoint(n)` is the
     resend checkpoint of n tokens on the hit grid, `block_checkpoint(n)` the last block-aligned position
-    that a lookup could use. `export` is what the chunk exports (0: nothing), `can_export` whether the
-    backend ever does, `junction` the junction's stop (`junction_stop`).
+    that a lookup could use. `export` is what the chunk exports and keeps (0: nothing), `can_export` whether
+    the backend ever does, `junction` the junction's stop (`junction_stop`).
 
-    Checkpoint and junction are needed unless exported. With coarse hits and L = B the block stop is the
-    checkpoint; with fine hits it is a second, coarser state, which a backend that exports may give up.
+    Checkpoint and junction are needed unless exported. The block stop is a second, coarser state, which a
+    backend that exports may give up.
     """
     stops: dict[str, int] = {}
     if export != junction:
         stops["junction"] = junction
-    if fine and export != checkpoint(prompt):
+    if export != checkpoint(prompt):
         stops["checkpoint"] = checkpoint(prompt)
-    if export != block_checkpoint(tokens) and not (fine and can_export):
+    if not can_export:
         stops["block"] = block_checkpoint(tokens)
     return {name: stop for name, stop in stops.items() if stop > start}
 

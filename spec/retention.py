@@ -50,8 +50,9 @@ def keeps_export(position: int, *, checkpoint: int, junction: int, block: int, r
     """RT1: whether a Mamba state exported inside a chunk must stay visible.
 
     An export that is neither the resend checkpoint nor the junction nor on the retention interval is
-    transient: the next export reuses its place, so it must not be published (CH4). A replay boundary is
-    no reason here: a chunk exports one state, and a resend needs the checkpoint.
+    transient: the next export reuses its place, so it must not be published (CH4). A replay boundary or
+    the block boundary below a junction is no reason here: a chunk exports one state, and a resend needs the
+    checkpoint.
     """
     if position <= 0:
         return False

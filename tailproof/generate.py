@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 
@@ -49,7 +49,18 @@ def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
     draft.steps.append(Settle(accept=_accept(draft)))
     if rng.random() < 0.6:
         _resend_all(draft)
-    return Trace(configuration, tuple(draft.steps))
+    return Trace(replace(configuration, blocks=_room(configuration, draft)), tuple(draft.steps))
+
+
+def _room(configuration: Configuration, draft: _Draft) -> int:
+    """Blocks enough for all requests of a case and all that they leave in the cache."""
+    need = 2
+    for step in draft.steps:
+        if isinstance(step, Submit):
+            length = _total(step.prompt) + step.outputs + 2 * configuration.speculative + 1
+            for group in configuration.groups:
+                need += 2 * (-(-length // group.block)) + 8 + configuration.speculative
+    return need
 
 
 def _configuration(rng: random.Random, axes: Axes) -> Configuration:
@@ -81,14 +92,9 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
         speculative=speculative,
         retention=retention,
         junctions=rng.random() < 0.4,
-        blocks=_blocks(block),
         budget=rng.choice(budgets),
         live=rng.choice((1, 2, 4, 8)),
     )
-
-
-def _blocks(block: int) -> int:
-    return 64 * (LONGEST_PROMPT // block + 8)
 
 
 def _accept(draft: _Draft) -> int:

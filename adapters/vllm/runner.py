@@ -103,6 +103,7 @@ class Runner:
         self.configuration = configuration
         self.geometry = geometry
         self.memory = memory
+        self.mamba, self.attention = geometry.mamba, geometry.attention
         self.device = str(memory.pages.device)
         self.omit = omit
         self._copy_blocks = copy_blocks
@@ -126,7 +127,7 @@ class Runner:
             self.memory.zero(output.new_block_ids_to_zero)
         if output.kv_cache_block_copies and "b" not in self.omit:
             self._copy_blocks(output.kv_cache_block_copies)
-        for group in self.geometry.mamba:
+        for group in self.mamba:
             for item in work:
                 self._move_state(item, group.index)
         held = [self._held_state(item) for item in work]
@@ -180,7 +181,7 @@ class Runner:
         if moved and "c" not in self.omit:
             state = self.memory.read_state(table[previous + live.accepted - 1])
             self.memory.write_state(table[current], state)
-        if group == self.geometry.mamba[-1].index:
+        if group == self.mamba[-1].index:
             live.column = current
             if moved:
                 live.accepted = 1
@@ -193,7 +194,7 @@ class Runner:
         column = item.live.column + item.live.accepted - 1
         expected = int(item.live.content.state[item.start])
         held = expected
-        for group in self.geometry.mamba:
+        for group in self.mamba:
             block = item.live.tables[group.index][column]
             if "d" in self.omit:
                 continue
@@ -216,7 +217,7 @@ class Runner:
             values[right - item.start :].bitwise_not_()
         if "e" in self.omit:
             return
-        for group in self.geometry.attention:
+        for group in self.attention:
             table = item.live.tables[group.index]
             touched = table[item.start // group.block : -(-item.end // group.block)]
             if NULL_BLOCK in touched or len(table) * group.block < item.end:
@@ -231,7 +232,7 @@ class Runner:
         if item.start == 0 or "d" in self.omit:
             return
         expected = item.live.content.kv[: item.start]
-        for group in self.geometry.attention:
+        for group in self.attention:
             blocks = item.live.table(group.index, self.device)
             wrong = self.memory.first_wrong_kv(blocks, group.block, expected)
             if wrong is not None:
@@ -247,7 +248,7 @@ class Runner:
         slots = drifted[item.sure - item.start - 1 :].tolist()
         slots = [state if slot <= item.accepted else ~state for slot, state in enumerate(slots)]
         position, column = self._export(item)
-        for group in self.geometry.mamba:
+        for group in self.mamba:
             table = live.tables[group.index]
             if position and table[column] != NULL_BLOCK:
                 self.memory.write_state(table[column], int(drifted[position - item.start - 1]))
@@ -268,7 +269,7 @@ class Runner:
         return [output_token(state) for state in slots[: item.accepted + 1]]
 
     def _export(self, item: Work) -> tuple[int, int]:
-        alignment = self.geometry.mamba[0].checkpoint_alignment
+        alignment = self.mamba[0].checkpoint_alignment
         if alignment is None or item.drafts or "f" in self.omit:
             return 0, -1
         offsets, columns = self._checkpoints(
@@ -293,7 +294,7 @@ class Runner:
             live.accepted = 1
         if "g" in self.omit or (column == live.column and slot == 0):
             return
-        for group in self.geometry.mamba:
+        for group in self.mamba:
             table = live.tables[group.index]
             if table[column] != NULL_BLOCK:
                 self.memory.write_state(table[column], self.memory.read_state(table[live.column + slot]))

@@ -55,7 +55,8 @@ class Session:
             if name == "error":
                 raise AdapterError("the adapter cannot go on")
             if name == "garbage":
-                os.write(SINK, b"\\x05\\x00\\x00\\x00nojsn")
+                opened[0].write(b"\\x05\\x00\\x00\\x00nojsn")
+                opened[0].flush()
                 time.sleep(600)
             if name == "child":
                 child = subprocess.Popen(["sleep", "600"])
@@ -82,9 +83,9 @@ class System:
         return Session()
 
 worker.load_system = lambda name: System()
-SINK = 3
-dup = os.dup
-worker.os.dup = lambda fd: SINK if fd == 1 and dup(1) == SINK else dup(fd)
+opened = []
+fdopen = os.fdopen
+worker.os.fdopen = lambda fd, mode: opened.append(fdopen(fd, mode)) or opened[0]
 sys.exit(worker.main(sys.argv[-2:]))
 """
 
@@ -448,7 +449,13 @@ def test_the_staged_folder_holds_what_a_worker_needs_and_nothing_else(tmp_path: 
     assert (folder / "spec/trace.py").read_bytes() == (ROOT / "spec/trace.py").read_bytes()
     code = "import adapters.worker, reference.exact_model, spec.trace; print('fine')"
     alone = subprocess.run(
-        [sys.executable, "-P", "-S", "-c", f"import sys; sys.path.append({str(folder)!r}); import spec.trace"],
+        [
+            sys.executable,
+            "-P",
+            "-S",
+            "-c",
+            f"import sys; sys.path.append({str(folder)!r}); import spec.trace",
+        ],
         cwd=tmp_path,
         check=False,
         timeout=30,

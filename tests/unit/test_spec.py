@@ -387,21 +387,18 @@ def _stops(
     *,
     start: int = 0,
     tokens: int | None = None,
-    fine: bool = True,
     can_export: bool = False,
     export: int = 0,
     junction: int = 0,
 ) -> dict[str, int]:
-    grid = 4 if fine else 8
     return required_stops(
         start=start,
         prompt=prompt,
         tokens=tokens or prompt,
-        fine=fine,
         can_export=can_export,
         export=export,
         junction=junction,
-        checkpoint=lambda length: resend_checkpoint(length, grid, True),
+        checkpoint=lambda length: resend_checkpoint(length, 4, True),
         block_checkpoint=lambda length: resend_checkpoint(length, 8, True),
     )
 
@@ -430,10 +427,8 @@ def test_required_stops_with_export() -> None:
 
 
 @pytest.mark.rule("CH1")
-def test_required_stops_of_coarse_hits() -> None:
-    assert _stops(30, fine=False) == {"block": 16}
-    assert _stops(30, fine=False, can_export=True) == {"block": 16}
-    assert _stops(30, fine=False, can_export=True, export=16) == {}
+def test_an_export_at_the_junction_needs_no_stop_there() -> None:
+    assert _stops(30, can_export=True, export=8, junction=8) == {"checkpoint": 24}
 
 
 @pytest.mark.rule("CH1")
@@ -449,7 +444,6 @@ def test_an_export_of_an_earlier_state_does_not_excuse_the_coarse_checkpoint() -
         start=0,
         prompt=100,
         tokens=100,
-        fine=False,
         can_export=True,
         export=export,
         junction=0,
