@@ -207,10 +207,11 @@ _RULES = (
     ),
     _observed(
         "CH2",
-        "A step with unfinished requests and room computes at least one token.",
+        "A step with unfinished requests and room computes at least one token and preempts nobody.",
         "Alignment may shorten a chunk, but a step that schedules nothing would repeat for ever.",
         _SCHEDULER,
         "stalls-once",
+        "preempts-freely",
     ),
     _observed(
         "CH3",

@@ -14,7 +14,7 @@ from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import Found, FuzzReport, fuzz
 from tailproof.process import TargetProblem
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OpenTarget, Target, open_target
+from tailproof.targets import OpenTarget, Target, baseline_name, open_target
 
 VERDICTS = ("broken", "known", "held", "unobserved", "not-run")
 PROOFS_LATER = "the proof engine joins later; the theorem is sampled by make test"
@@ -86,10 +86,12 @@ def check(
     for name in names:
         progress(f"{name}: starting")
         try:
-            with closing(open_target(Target.parse(name), progress)) as opened:
+            target = Target.parse(name)
+            with closing(open_target(target, progress)) as opened:
                 version = opened.describe().version
                 progress(f"{name}: version {version} is ready, the first case starts")
-                _check_target(report, name, opened, seconds, baseline, folder, progress)
+                known_as = baseline_name(target, opened)
+                _check_target(report, name, known_as, opened, seconds, baseline, folder, progress)
         except (TargetProblem, EnvironmentProblem) as problem:
             report.problems.append(str(problem))
             report.verdicts.extend(_not_run(name, str(problem)))
@@ -103,6 +105,7 @@ def check(
 def _check_target(
     report: CheckReport,
     name: str,
+    known_as: str,
     opened: OpenTarget,
     seconds: float,
     baseline: Baseline,
@@ -111,7 +114,7 @@ def _check_target(
 ) -> None:
     report.seeds.extend(run_seeds({name: opened}))
     progress(f"{name}: {len(report.seeds)} seed cases done")
-    for known in baseline.of(name):
+    for known in baseline.of(known_as):
         result = replay.replay(opened, replay.read(baseline.folder / known.trace))
         report.known.append(KnownResult(known, name, result))
     progress(f"{name}: {len(report.known)} known traces done, fuzzing for {seconds:.0f} s")
@@ -121,26 +124,29 @@ def _check_target(
         seed=report.seed,
         seconds=seconds,
         baseline=baseline,
+        known_as=known_as,
         folder=folder,
         progress=lambda line: progress(f"{name}: {line}"),
     )
     report.fuzzed.append(fuzzed)
     report.interrupted |= fuzzed.interrupted
-    report.verdicts.extend(_verdicts(report, name, fuzzed, baseline))
+    report.verdicts.extend(_verdicts(report, name, known_as, fuzzed, baseline))
 
 
-def _verdicts(report: CheckReport, name: str, fuzzed: FuzzReport, baseline: Baseline) -> list[Verdict]:
+def _verdicts(
+    report: CheckReport, name: str, known_as: str, fuzzed: FuzzReport, baseline: Baseline
+) -> list[Verdict]:
     broken: dict[str, str] = {}
     known: dict[str, list[str]] = {}
     for result in report.seeds:
         divergence = result.divergences.get(name)
-        if divergence is not None and baseline.find(name, divergence.finding) is None:
+        if divergence is not None and baseline.find(known_as, divergence.finding) is None:
             broken[divergence.rule] = f"seed case {result.case.id}: {divergence.finding.message}"
     for item in report.known:
         divergence = item.result.divergence
         if item.target != name or divergence is None:
             continue
-        if entry := baseline.find(name, divergence.finding):
+        if entry := baseline.find(known_as, divergence.finding):
             known.setdefault(divergence.rule, []).append(entry.id)
         else:
             broken[divergence.rule] = f"known trace {item.known.id}: {divergence.finding.message}"

@@ -21,7 +21,7 @@ from tailproof.process import TargetProblem
 from tailproof.registry import add_target, listed_targets, remove_target
 from tailproof.replay import ReplayFile, read, replay
 from tailproof.seeds import run_seeds
-from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, open_target, tier_states
+from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_name, open_target, tier_states
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError)
@@ -164,6 +164,7 @@ def fuzz_command(
             cases=cases,
             rules=frozenset(rules),
             baseline=known,
+            known_as=baseline_name(parsed, opened[0]),
             folder=out,
             progress=progress,
         )

@@ -92,13 +92,14 @@ def fuzz(
     cases: int | None = None,
     rules: frozenset[str] = frozenset(),
     baseline: Baseline | None = None,
+    known_as: str | None = None,
     folder: Path | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> FuzzReport:
     """Fuzz a target, opened once per worker, for some seconds or a number of cases.
 
-    `rules`, when given, limits what counts as a divergence. New divergences are written into `folder`. A
-    keyboard interrupt ends the run early with what it has.
+    `rules`, when given, limits what counts as a divergence; `known_as` is the target's name in the baseline.
+    New divergences are written into `folder`. A keyboard interrupt ends the run early with what it has.
 
     Raises:
         TargetProblem: when the target cannot go on.
@@ -115,7 +116,7 @@ def fuzz(
         report.interrupted = True
     for first in firsts.values():
         progress(f"making the first {first.finding.rule} trace small")
-        report.found.append(_keep(workers[0], report, first, baseline, folder))
+        report.found.append(_keep(workers[0], report, first, baseline, known_as or target, folder))
     return report
 
 
@@ -187,7 +188,12 @@ def _judge(
 
 
 def _keep(
-    opened: OpenTarget, report: FuzzReport, first: _First, baseline: Baseline, folder: Path | None
+    opened: OpenTarget,
+    report: FuzzReport,
+    first: _First,
+    baseline: Baseline,
+    known_as: str,
+    folder: Path | None,
 ) -> Found:
     """Shrink and explain the first divergence of a kind, and write it when it is not known."""
     key = (first.finding.rule, first.finding.kind)
@@ -196,7 +202,7 @@ def _keep(
         found = diverges(opened, trace)
         return found is not None and (found.rule, found.finding.kind) == key
 
-    known = baseline.find(report.target, first.finding)
+    known = baseline.find(known_as, first.finding)
     trace = first.trace
     if known is None:
         trace = shrink(first.trace, fails, SHRINK_SECONDS)

@@ -312,9 +312,12 @@ def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
 
 
 def _progress(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "progress". One-sided: without room for everything a step may legally wait."""
+    """Mode "progress". One-sided: without room for everything a step may legally wait, or preempt."""
     if observation.do not in ENGINE_STEPS or not forecast.roomy:
         return
+    for request in observation.preempted:
+        text = f"request {request!r} was preempted although the pool has room"
+        yield Finding("CH2", "preempted", text, request)
     if not must_advance(len(observation.scheduled), bool(forecast.live_before)):
         waiting = ", ".join(forecast.live_before)
         yield Finding("CH2", "stalled", f"a step scheduled nothing although {waiting} had work left")

@@ -177,6 +177,24 @@ class StallsOnce(SlowEngine):
         return False
 
 
+class PreemptsFreely(SlowEngine):
+    """The youngest of several running requests is started again once."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.preempted: set[str] = set()
+
+    def _engine_step(self, at: int, do: str, accept: int) -> Observation:
+        victim = self.running[-1] if len(self.running) > 1 else None
+        if victim is None or victim.id in self.preempted:
+            return super()._engine_step(at, do, accept)
+        self.preempted.add(victim.id)
+        self.running.remove(victim)
+        self.waiting.insert(0, victim)
+        victim.state, victim.computed = "waiting", 0
+        return replace(super()._engine_step(at, do, accept), preempted=(victim.id,))
+
+
 class PublishesMidChunk(SlowEngine):
     """Every block boundary inside a chunk is registered for Mamba too."""
 
@@ -305,6 +323,7 @@ MUTANTS: dict[str, type[SlowEngine]] = {
     "retention-drops-checkpoint": RetentionDropsCheckpoint,
     "runs-past-junction": RunsPastJunction,
     "stalls-once": StallsOnce,
+    "preempts-freely": PreemptsFreely,
     "publishes-mid-chunk": PublishesMidChunk,
     "publishes-transient": PublishesTransient,
     "skips-token": SkipsToken,

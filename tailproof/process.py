@@ -38,6 +38,20 @@ class TargetProblem(Exception):
         self.detail = detail
 
 
+def outcome_of(target: str, reply: Reply) -> Outcome:
+    """The outcome in a reply.
+
+    Raises:
+        TraceError: when the trace was refused.
+        TargetProblem: when the adapter could not go on.
+    """
+    if reply.outcome is not None:
+        return reply.outcome
+    if reply.kind == "trace":
+        raise TraceError(reply.message)
+    raise TargetProblem(f"{target}: {reply.message}", reply.detail)
+
+
 def staged_packages() -> Path:
     """A folder holding exactly the packages that a worker may import, keyed by their content."""
     files = sorted(_worker_files())
@@ -115,7 +129,9 @@ class Worker:
         Raises:
             TargetProblem: when the worker does not start.
         """
-        self._ensure_started()
+        # While answers are due, a dead worker is the business of `finish`, which places its crash.
+        if not self._pending:
+            self._ensure_started()
         self._pending.append((trace, omit))
         self._send(trace, omit)
 
@@ -135,11 +151,7 @@ class Worker:
         if reply is None:
             return self._broke_off(trace, self._crash())
         self._fresh = False
-        if reply.outcome is not None:
-            return reply.outcome
-        if reply.kind == "trace":
-            raise TraceError(reply.message)
-        raise TargetProblem(f"{self.name}: {reply.message}", reply.detail)
+        return outcome_of(self.name, reply)
 
     def run(self, trace: Trace, omit: str = "") -> Outcome:
         """Run one case; like `start` and `finish`."""
@@ -238,8 +250,12 @@ class Worker:
 
     def _crash(self) -> Failure:
         assert self._process is not None
-        code = self._process.wait()
-        self._process = None
+        try:
+            code = self._process.wait(_STACK_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._stop()
+            return Failure("crash", "the worker sent no proper answer", self._errors())
+        self._stop()
         cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return Failure("crash", f"the worker died with {cause}", self._errors())
 
@@ -272,10 +288,11 @@ def _listen(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    # Not before the end of the process: the listening thread holds the stream until then.
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
                 stream.close()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()

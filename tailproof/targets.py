@@ -13,10 +13,10 @@ from adapters.protocol import Description, Job, trace_document
 from adapters.worker import run_job
 from reference.engine import SlowEngine
 from spec.observation import Outcome
-from spec.trace import Configuration, Trace, TraceError
+from spec.trace import Configuration, Trace
 from tailproof.environments import ensure, known_targets, locate
 from tailproof.mutants import MUTANTS
-from tailproof.process import TargetProblem, Worker
+from tailproof.process import TargetProblem, Worker, outcome_of
 
 DEFAULT = "vllm==0.32.0"
 TIERS = ("core", "store", "engine")
@@ -80,6 +80,14 @@ class Target:
         raise TargetNameError(
             f"unknown target {name!r}: use vllm==VERSION, vllm@PATH, python:PATH, reference or reference+NAME"
         )
+
+
+def baseline_name(target: Target, opened: OpenTarget) -> str:
+    """The name under which the baseline knows what runs: a checkout or interpreter counts as the version that
+    it says it is."""
+    if target.kind in ("checkout", "interpreter"):
+        return f"vllm=={opened.describe().version}"
+    return target.name
 
 
 def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
@@ -158,11 +166,7 @@ class ReferenceTarget:
             TargetProblem: when the engine itself fails.
         """
         reply = run_job(self._system, Job(trace_document(self._pending.popleft())))
-        if reply.outcome is not None:
-            return reply.outcome
-        if reply.kind == "trace":
-            raise TraceError(reply.message)
-        raise TargetProblem(f"{self.name}: {reply.message}", reply.detail)
+        return outcome_of(self.name, reply)
 
     def run(self, trace: Trace, omit: str = "") -> Outcome:
         """Run one case."""
