@@ -7,9 +7,12 @@ replies leave on standard output; whatever the target prints goes to standard er
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import faulthandler
 import gc
 import os
+import signal
 import sys
 import time
 import traceback
@@ -31,6 +34,7 @@ from spec.observation import Failure, Observation, Outcome
 from spec.trace import NAMES, TraceError
 
 _OURS = ("adapters", "reference", "spec")
+_PR_SET_PDEATHSIG = 1
 _LIBRARIES = (*sys.stdlib_module_names, "torch", "numpy", "msgspec", "pydantic")
 
 
@@ -38,6 +42,8 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
     """Run one job. An exception inside the target ends the trace and is an observation; one of ours is
     an error reply."""
     began = time.perf_counter()
+    if progress is not None:
+        os.pwrite(progress, bytes(4), 0)
     try:
         trace = parse_trace(job.trace)
         session = system.open(trace.configuration, job.omit)
@@ -121,8 +127,15 @@ def serve(system_name: str, progress_path: str, source: BinaryIO, sink: BinaryIO
     return 0
 
 
+def _die_with_parent() -> None:
+    """A target that hangs must not run on when the tool is killed (Linux only)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main(arguments: list[str]) -> int:
     """Entry point of the worker process."""
+    _die_with_parent()
     faulthandler.enable()
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -35,12 +35,13 @@ class AdmissionForecast:
 
 @dataclass(frozen=True, slots=True)
 class ChunkForecast:
-    """One scheduled chunk. `expected_start` is where it must begin; `stops` the required stops by name;
-    `publications` what it leaves; `prefill` whether it still reads the prompt."""
+    """One scheduled chunk. `expected_start` is where it must begin, None for a request that has no business
+    running; `stops` the required stops by name; `publications` what it leaves; `prefill` whether it still
+    reads the prompt."""
 
     scheduled: Scheduled
     history: History
-    expected_start: int
+    expected_start: int | None
     stops: dict[str, int]
     publications: Publications
     prefill: bool
@@ -132,7 +133,8 @@ class Oracle:
         ends: dict[str, tuple[int, ...]] = {}
         for item in observation.scheduled:
             history = self.histories[item.request]
-            start, junction = history.computed, history.junction
+            start: int | None = history.computed if history.state == "running" else None
+            junction = history.junction
             if item.request in admitted:
                 choice = admitted[item.request]
                 admissions.append(self._admission(choice, history, visible, sure))
@@ -183,7 +185,7 @@ class Oracle:
         }
         return AdmissionForecast(admitted, history, best, least, frozenset(visible), frozenset(fresh))
 
-    def _chunk(self, item: Scheduled, history: History, start: int, junction: int) -> ChunkForecast:
+    def _chunk(self, item: Scheduled, history: History, start: int | None, junction: int) -> ChunkForecast:
         kept, history.junction = history.junction, junction
         left = publications(self.configuration, self.geometry, history, item.start, item.end, item.drafts)
         history.junction = kept

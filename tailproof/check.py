@@ -115,7 +115,7 @@ def _check_target(
     report.seeds.extend(run_seeds({name: opened}))
     progress(f"{name}: {len(report.seeds)} seed cases done")
     for known in baseline.of(known_as):
-        result = replay.replay(opened, replay.read(baseline.folder / known.trace))
+        result = replay.replay(opened, replay.read_named(baseline.folder / known.trace))
         report.known.append(KnownResult(known, name, result))
     progress(f"{name}: {len(report.known)} known traces done, fuzzing for {seconds:.0f} s")
     fuzzed = fuzz(

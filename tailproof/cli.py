@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -19,7 +20,7 @@ from tailproof.check import check
 from tailproof.fuzz import fuzz
 from tailproof.process import TargetProblem
 from tailproof.registry import add_target, listed_targets, remove_target
-from tailproof.replay import ReplayFile, read, replay
+from tailproof.replay import read_named, replay
 from tailproof.seeds import run_seeds
 from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_name, open_target, tier_states
 
@@ -179,7 +180,7 @@ def fuzz_command(
 @click.option("--target", default=None, metavar="T", help="Run on this target, not on the recorded one.")
 def replay_command(files: tuple[Path, ...], target: str | None) -> None:
     """Run kept traces again: FIXED, FAILED or ERROR each."""
-    kept = [(file, _read(file)) for file in files]
+    kept = [(file, read_named(file)) for file in files]
     names = {target or item.target or DEFAULT for _, item in kept}
     parsed = {name: Target.parse(name) for name in names}
     worst = OK
@@ -292,13 +293,6 @@ def targets_remove(name: str) -> None:
     click.echo(f"{name} removed" if remove_target(name) else f"{name} was not there")
 
 
-def _read(file: Path) -> ReplayFile:
-    try:
-        return read(file)
-    except (TraceError, GeometryError) as problem:
-        raise TraceError(f"{file}: {problem}") from None
-
-
 def _known_rules(ids: Iterable[str]) -> None:
     for rule in ids:
         if rule not in RULES:
@@ -341,4 +335,12 @@ def main() -> None:
         sys.exit(USAGE)
     except _UNABLE as problem:
         click.echo(f"tailproof: {problem}", err=True)
+        sys.exit(UNABLE)
+    except OSError as problem:
+        click.echo(f"tailproof: {problem}", err=True)
+        sys.exit(UNABLE)
+    except Exception:
+        # Python would exit with 1 here, which means that a rule is broken.
+        traceback.print_exc()
+        click.echo("tailproof: this is a fault of tailproof itself, please report the lines above", err=True)
         sys.exit(UNABLE)

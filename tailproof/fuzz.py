@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reference.oracle import Forecast
@@ -114,9 +114,19 @@ def fuzz(
         _run(workers, report, firsts, rules, seconds, cases, progress)
     except KeyboardInterrupt:
         report.interrupted = True
+        for worker in workers:
+            worker.cancel()
     for first in firsts.values():
-        progress(f"making the first {first.finding.rule} trace small")
-        report.found.append(_keep(workers[0], report, first, baseline, known_as or target, folder))
+        known = baseline.find(known_as or target, first.finding)
+        if not report.interrupted and known is None:
+            progress(f"making the first {first.finding.rule} trace small")
+        try:
+            found = _plain(first, known) if report.interrupted else _explained(workers[0], first, known)
+        except KeyboardInterrupt:
+            report.interrupted = True
+            workers[0].cancel()
+            found = _plain(first, known)
+        report.found.append(_kept(report, found, folder))
     return report
 
 
@@ -187,43 +197,45 @@ def _judge(
         firsts[key] = _First(index, trace, divergence.finding, seconds)
 
 
-def _keep(
-    opened: OpenTarget,
-    report: FuzzReport,
-    first: _First,
-    baseline: Baseline,
-    known_as: str,
-    folder: Path | None,
-) -> Found:
-    """Shrink and explain the first divergence of a kind, and write it when it is not known."""
+def _plain(first: _First, known: Known | None) -> Found:
+    """The first divergence of a kind as it was met."""
+    return Found(
+        finding=first.finding,
+        fingerprint=replay.fingerprint(first.finding.rule, first.finding.kind, first.trace),
+        trace=first.trace,
+        path=None,
+        explanation=(first.finding.message, "not made small: the run was interrupted"),
+        known=known,
+        count=first.count,
+        case=first.index,
+        seconds=first.seconds,
+        steps=len(first.trace.steps),
+    )
+
+
+def _explained(opened: OpenTarget, first: _First, known: Known | None) -> Found:
+    """The first divergence of a kind, made small unless it is known, and explained."""
     key = (first.finding.rule, first.finding.kind)
 
     def fails(trace: Trace) -> bool:
         found = diverges(opened, trace)
         return found is not None and (found.rule, found.finding.kind) == key
 
-    known = baseline.find(known_as, first.finding)
-    trace = first.trace
-    if known is None:
-        trace = shrink(first.trace, fails, SHRINK_SECONDS)
+    trace = first.trace if known is not None else shrink(first.trace, fails, SHRINK_SECONDS)
     outcome = opened.run(trace)
     divergence = compare(trace, outcome)
-    explanation: tuple[str, ...] = ()
+    explanation: tuple[str, ...] = (
+        f"{first.finding.message} (seen once, not again when the case was repeated)",
+    )
     finding = first.finding
     if divergence is not None:
         finding = divergence.finding
         explanation = tuple(explain_divergence(trace, outcome, divergence))
-    path = None
-    if known is None and folder is not None:
-        kept = replay.ReplayFile(
-            trace, report.target, finding.rule, finding.kind, finding.message, explanation
-        )
-        path = replay.write(folder, kept)
     return Found(
         finding=finding,
         fingerprint=replay.fingerprint(finding.rule, finding.kind, trace),
         trace=trace,
-        path=path,
+        path=None,
         explanation=explanation,
         known=known,
         count=first.count,
@@ -231,6 +243,17 @@ def _keep(
         seconds=first.seconds,
         steps=len(trace.steps),
     )
+
+
+def _kept(report: FuzzReport, found: Found, folder: Path | None) -> Found:
+    """Write the replay file of a divergence that is not known."""
+    if found.known is not None or folder is None:
+        return found
+    finding = found.finding
+    kept = replay.ReplayFile(
+        found.trace, report.target, finding.rule, finding.kind, finding.message, found.explanation
+    )
+    return replace(found, path=replay.write(folder, kept))
 
 
 def diverges(opened: OpenTarget, trace: Trace) -> Divergence | None:

@@ -17,9 +17,13 @@ from spec.geometry import Geometry
 from spec.observation import Entry, Observation, Outcome
 from spec.proof import capped_scan_bound
 from spec.rules import ORDER
-from spec.trace import Trace
+from spec.trace import Settle, Trace
 
 ENGINE_STEPS = ("run", "settle")
+
+
+class IncompleteError(ValueError):
+    """An outcome that does not cover its trace: an adapter's mistake, never a divergence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,9 @@ def compare(
 ) -> Divergence | None:
     """Judge a whole run; None when every comparison holds.
 
+    Raises:
+        IncompleteError: when the outcome ends before its trace without a failure.
+
     `visit` is called with every observation and its forecast, for coverage counts.
     """
     oracle = Oracle(trace)
@@ -66,7 +73,15 @@ def compare(
             worst = min(findings, key=lambda finding: ORDER[finding.rule])
             return Divergence(worst, index, observation.at)
         oracle.adopt(observation, forecast)
+    seen = {observation.at for observation in outcome.observations}
+    if missing := sorted(set(range(len(trace.steps))) - seen - _silent(trace)):
+        raise IncompleteError(f"the outcome has no observation of steps[{missing[0]}]")
     return None
+
+
+def _silent(trace: Trace) -> set[int]:
+    """Steps that may give no observation: a settle with nothing left to do."""
+    return {index for index, step in enumerate(trace.steps) if isinstance(step, Settle)}
 
 
 def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
@@ -166,7 +181,9 @@ def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
     """Mode "chunks": how far a chunk goes is the system's choice, what it must not pass is not."""
     item, request = chunk.scheduled, chunk.history.id
     span = f"request {request!r} computed [{item.start}, {item.end})"
-    if chunk.history.state == "running" and item.start != chunk.expected_start:
+    if chunk.expected_start is None:
+        yield Finding("CH5", "not-admitted", f"{span}, but was neither running nor admitted", request)
+    elif item.start != chunk.expected_start:
         yield Finding("CH5", "contiguous", f"{span}, due was a start at {chunk.expected_start}", request)
     if item.end <= item.start:
         yield Finding("CH2", "empty-chunk", f"{span}: nothing", request)
@@ -284,11 +301,15 @@ def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     finished = {item.request: item for item in observation.finished}
     for request, item in finished.items():
         history = oracle.histories[request]
-        due = tuple(history.sampled[: len(item.outputs)])
-        if item.outputs != due:
-            at = next(
-                index for index, pair in enumerate(zip(item.outputs, due, strict=True)) if len({*pair}) > 1
-            )
+        ended = observation.do in ENGINE_STEPS
+        due = tuple(history.sampled if ended else history.sampled[: len(item.outputs)])
+        count = len(item.outputs)
+        if item.outputs == due[:count] != due:
+            text = f"request {request!r} ended with {count} of {len(due)} outputs"
+            yield Finding("LV1", "too-few-outputs", text, request)
+        elif item.outputs != due:
+            same = [one == other for one, other in zip(item.outputs, due, strict=False)]
+            at = same.index(False) if False in same else len(same)
             yield Finding("SF4", "output", f"request {request!r}: output {at} differs", request)
         hit = history.hit
         for admission in forecast.admissions:

@@ -158,6 +158,11 @@ class Worker:
         self.start(trace, omit)
         return self.finish()
 
+    def cancel(self) -> None:
+        """Forget queued cases; the worker is stopped, since it may be in the middle of one."""
+        self._pending.clear()
+        self._stop()
+
     def close(self) -> None:
         """Stop the worker."""
         process, self._process = self._process, None

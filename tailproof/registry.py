@@ -9,7 +9,7 @@ import msgspec
 
 from tailproof import environments
 from tailproof.process import TargetProblem
-from tailproof.targets import DEFAULT, Target, open_target
+from tailproof.targets import DEFAULT, Target, TargetNameError, open_target
 
 
 def listed_targets() -> list[str]:
@@ -45,10 +45,13 @@ def remove_target(name: str) -> bool:
 def _added() -> list[str]:
     path = environments.cache_folder() / "targets.json"
     try:
-        return msgspec.json.decode(path.read_bytes(), type=list[str])
+        names = msgspec.json.decode(path.read_bytes(), type=list[str])
+        for name in names:
+            Target.parse(name)
+        return names
     except FileNotFoundError:
         return []
-    except (OSError, msgspec.DecodeError) as problem:
+    except (OSError, msgspec.DecodeError, TargetNameError) as problem:
         raise TargetProblem(f"{path}: {problem}; remove the file") from None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from adapters.protocol import parse_trace, trace_document
-from spec.geometry import Geometry
+from spec.geometry import Geometry, GeometryError
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
 from tailproof.lockstep import Divergence, compare
@@ -97,7 +97,7 @@ def read(path: Path) -> ReplayFile:
         raise TraceError(f"cannot read: {problem.strerror}") from None
     try:
         document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise TraceError(f"not valid JSON: {problem}") from None
     if not isinstance(document, dict) or "trace" not in document:
         kept = ReplayFile(parse_trace(document))
@@ -107,9 +107,17 @@ def read(path: Path) -> ReplayFile:
     return kept
 
 
+def read_named(path: Path) -> ReplayFile:
+    """As `read`; the error names the file."""
+    try:
+        return read(path)
+    except (TraceError, GeometryError) as problem:
+        raise TraceError(f"{path}: {problem}") from None
+
+
 def _parse(document: dict[str, Any]) -> ReplayFile:
     found = document.get("format")
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise TraceError(f"format: found {found!r}, this version reads format {FORMAT}")
     for name in document:
         if name not in _FIELDS:

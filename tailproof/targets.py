@@ -46,6 +46,10 @@ class OpenTarget(Protocol):
         """Run one case."""
         ...
 
+    def cancel(self) -> None:
+        """Forget queued cases."""
+        ...
+
     def close(self) -> None:
         """Give up what it holds."""
         ...
@@ -172,6 +176,10 @@ class ReferenceTarget:
         """Run one case."""
         self.start(trace, omit)
         return self.finish()
+
+    def cancel(self) -> None:
+        """Forget queued cases."""
+        self._pending.clear()
 
     def close(self) -> None:
         """Nothing to give up."""

@@ -1,0 +1,737 @@
+"""The command line: exit codes, documents, wording and what is left on the disk, on the reference alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spec.rules import RULES
+from tailproof import cli
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it printed, as JSON."""
+        found: dict[str, Any] = json.loads(self.out)
+        return found
+
+
+Command = Callable[..., Ended]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("TAILPROOF_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def tailproof(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs the program in this process, with a list of words as its command line."""
+
+    def command(*words: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["tailproof", *map(str, words)])
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = end.code
+        out, err = capsys.readouterr()
+        return Ended(code or 0, out, err)
+
+    return command
+
+
+def files(folder: Path) -> list[str]:
+    """Every file below a folder."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def one_line(ended: Ended) -> str:
+    """The one line that a refused command says on standard error; nothing else was said."""
+    assert ended.out == ""
+    assert ended.err.endswith("\n")
+    assert ended.err.count("\n") == 1
+    return ended.err.rstrip("\n")
+
+
+FUZZ = ("fuzz", "--seed", "1", "--target")
+STALE = (*FUZZ, "reference+stale-state", "--cases", "60")
+
+
+@pytest.fixture
+def kept(tailproof: Command) -> list[Path]:
+    """The replay files of a planted fault."""
+    assert tailproof(*STALE, "--out", "kept").code == 1
+    return sorted(Path("kept").iterdir())
+
+
+# Exit codes
+
+
+def test_fuzzing_the_reference_finds_nothing(tailproof: Command) -> None:
+    ended = tailproof(*FUZZ, "reference", "--cases", "40")
+    assert ended.code == 0
+    assert ended.out.startswith("reference, tier core, seed 1: 40 cases, ")
+    assert ended.out.endswith("\nno divergence\n")
+    assert files(Path()) == []
+
+
+def test_fuzzing_a_planted_fault_keeps_a_trace_that_can_be_replayed(
+    tailproof: Command, kept: list[Path]
+) -> None:
+    assert kept
+    assert {path.name.split("-")[0] for path in kept} == {"SF2"}
+    assert files(Path()) == [path.as_posix() for path in kept]
+    again = tailproof("replay", *kept)
+    assert again.code == 1
+    for path in kept:
+        assert f"FAILED  {path} on reference+stale-state: SF2: " in again.out
+        assert json.loads(path.read_text())["target"] == "reference+stale-state"
+    fixed = tailproof("replay", *kept, "--target", "reference")
+    assert fixed.code == 0
+    assert fixed.out.splitlines() == [f"FIXED  {path} on reference: SF2 holds on this trace" for path in kept]
+
+
+def test_the_line_that_reproduces_a_divergence_does(tailproof: Command) -> None:
+    found = tailproof(*STALE)
+    (line,) = (line for line in found.out.splitlines() if "reproduce: " in line)
+    words = line.split("reproduce: tailproof ")[1].split()
+    assert tailproof(*words).code == 1
+    assert Path(words[1]).parent == Path("divergences")
+
+
+def test_a_mix_of_fixed_and_failed_is_a_failure(tailproof: Command, kept: list[Path]) -> None:
+    healthy = Path("healthy.json")
+    healthy.write_text(json.dumps({**json.loads(kept[0].read_text()), "target": "reference"}))
+    for order in ((healthy, kept[0]), (kept[0], healthy)):
+        ended = tailproof("replay", *order)
+        assert ended.code == 1
+        verdicts = [line.split()[0] for line in ended.out.splitlines() if not line.startswith(" ")]
+        assert sorted(verdicts) == ["FAILED", "FIXED"]
+
+
+def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept: list[Path]) -> None:
+    trace = json.loads(kept[0].read_text())["trace"]
+    broken = Path("elsewhere.json")
+    broken.write_text(json.dumps({"format": 1, "target": "python:/nowhere/python", "trace": trace}))
+    ended = tailproof("replay", broken)
+    assert ended.code == 3
+    assert ended.out == (
+        "ERROR  elsewhere.json on python:/nowhere/python: python:/nowhere/python: there is no interpreter at "
+        "/nowhere/python\n"
+    )
+    assert tailproof("replay", broken, kept[0]).code == 1
+    healthy = Path("healthy.json")
+    healthy.write_text(json.dumps(trace))
+    assert tailproof("replay", healthy, "--target", "reference").code == 0
+    assert tailproof("replay", broken, healthy, "--target", "reference").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("fuzz", "--target", "refrence"),
+            "unknown target 'refrence': use vllm==VERSION, vllm@PATH, python:PATH, reference or "
+            "reference+NAME",
+        ),
+        (
+            ("fuzz", "--target", "reference+scan-caped"),
+            "no planted fault is called 'scan-caped'; near are scan-capped, stalls-once",
+        ),
+        (("check", "--target", "vllm"), "unknown target 'vllm': use "),
+        (("check", "--target", "reference", "--target", "nonsense"), "unknown target 'nonsense': use "),
+        (("seeds", "--target", "reference+"), "unknown target 'reference+': use "),
+        (("targets", "add", "nonsense"), "unknown target 'nonsense': use "),
+        (
+            ("fuzz", "--target", "reference", "--rule", "LK9"),
+            "there is no rule 'LK9'; near are LK1, LK2, LK3, LK4, LK5",
+        ),
+        (("rules", "lk9"), "there is no rule 'lk9'; near are LK1, LK2, LK3, LK4, LK5"),
+        (("replay", "nowhere.json"), "nowhere.json: cannot read: No such file or directory"),
+        (("replay", "."), ".: cannot read: Is a directory"),
+        (("explain", "--prompt", "9", "--unit", "3", "--block", "8"), "unit 3 does not divide block 8: "),
+    ],
+)
+def test_wrong_input_is_refused_in_one_line(tailproof: Command, words: tuple[str, ...], message: str) -> None:
+    ended = tailproof(*words)
+    assert ended.code == 2
+    assert one_line(ended).startswith(f"tailproof: {message}")
+    assert files(Path()) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("bogus",),
+        ("replay",),
+        ("fuzz", "--cases", "0"),
+        ("fuzz", "--tier", "gpu"),
+        ("fuzz", "--seed", "-1"),
+        ("check", "--seconds", "0"),
+        ("check", "--bogus"),
+        ("explain", "--prompt", "x"),
+    ],
+)
+def test_wrong_usage_is_refused(tailproof: Command, words: tuple[str, ...]) -> None:
+    ended = tailproof(*words)
+    assert ended.code == 2
+    assert ended.out == ""
+    assert ended.err.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("tier", ["store", "engine"])
+def test_a_tier_that_is_not_there_cannot_run(tailproof: Command, tier: str) -> None:
+    ended = tailproof("fuzz", "--target", "reference", "--tier", tier)
+    assert ended.code == 3
+    assert one_line(ended) == f"tailproof: tier {tier} cannot run: joins with the {tier} tier"
+
+
+def test_a_target_that_cannot_run_is_3(tailproof: Command) -> None:
+    for words in (("fuzz", "--cases", "3"), ("seeds",)):
+        ended = tailproof(*words, "--target", "vllm@/nowhere")
+        assert (ended.code, one_line(ended)) == (
+            3,
+            "tailproof: vllm@/nowhere: /nowhere holds no vllm package",
+        )
+    ended = tailproof("check", "--target", "vllm@/nowhere", "--seconds", "0.1")
+    assert ended.code == 3
+    assert "could not run: vllm@/nowhere: /nowhere holds no vllm package\n" in ended.out
+    assert f"{len(RULES)} not-run: not everything could run" in ended.out
+
+
+def test_help_and_version(tailproof: Command) -> None:
+    ended = tailproof("--help")
+    assert ended.code == 0
+    for name in ("check", "fuzz", "replay", "seeds", "explain", "rules", "targets"):
+        assert re.search(rf"^  {name} ", ended.out, re.MULTILINE)
+        assert tailproof(name, "-h").code == 0
+    assert re.fullmatch(r".+, version \d+\.\d+\.\d+\n", tailproof("--version").out)
+
+
+def test_the_module_is_the_program() -> None:
+    run = [sys.executable, "-m", "tailproof"]
+    good = subprocess.run([*run, "rules", "CP1"], capture_output=True, text=True, check=False, timeout=60)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.startswith("CP1  ")
+    bad = subprocess.run([*run, "rules", "CP0"], capture_output=True, text=True, check=False, timeout=60)
+    assert (bad.returncode, bad.stdout) == (2, "")
+
+
+# Bad traces
+
+
+def trace_document(**changes: Any) -> dict[str, Any]:
+    """A good trace with some values changed."""
+    document: dict[str, Any] = {
+        "format": 1,
+        "configuration": {
+            "groups": [{"kind": "full", "block": 8}, {"kind": "mamba", "block": 8}],
+            "unit": 4,
+        },
+        "steps": [{"do": "submit", "id": "A", "prompt": [["a", 20]]}, {"do": "settle"}],
+    }
+    return {**document, **changes}
+
+
+GROUPS = trace_document()["configuration"]["groups"]
+BAD_FILES: list[tuple[str, str | bytes, str]] = [
+    ("wrong version", json.dumps(trace_document(format=2)), "format: found 2, this version reads format 1"),
+    ("no version", json.dumps({"steps": []}), "format: found None, this version reads format 1"),
+    (
+        "unknown field",
+        json.dumps(trace_document(colour="red")),
+        "unknown field 'colour', known are configuration, steps, format, note",
+    ),
+    (
+        "unknown field of a step",
+        json.dumps(trace_document(steps=[{"do": "settle", "steps": 3}])),
+        "steps[0] (settle): unknown field 'steps', known are accept",
+    ),
+    (
+        "unknown field of a group",
+        json.dumps(trace_document(configuration={"groups": [{"kind": "full", "blok": 8}], "unit": 4})),
+        "configuration.groups[0]: unknown field 'blok', known are kind, block, draft, checkpoint_alignment",
+    ),
+    (
+        "unknown step",
+        json.dumps(trace_document(steps=[{"do": "sumbit", "id": "A"}])),
+        "steps[0]: unknown step 'sumbit', use one of submit, run, abort, ",
+    ),
+    (
+        "negative length",
+        json.dumps(trace_document(steps=[{"do": "submit", "id": "A", "prompt": [["a", -5]]}])),
+        "steps[0] (submit): segment 'a' has length -5, it must lie in 1..1000000",
+    ),
+    (
+        "text for a number",
+        json.dumps(trace_document(steps=[{"do": "submit", "id": "A", "prompt": [["a", "5"]]}])),
+        "steps[0] (submit).prompt[0][1]: expected `int`, got `str`",
+    ),
+    (
+        "unit not dividing a block",
+        json.dumps(trace_document(configuration={"groups": GROUPS, "unit": 3})),
+        "configuration.groups[0]: the unit 3 does not divide the block size 8",
+    ),
+    (
+        "unknown kind of group",
+        json.dumps(trace_document(configuration={"groups": [{"kind": "mla", "block": 8}], "unit": 4})),
+        "configuration.groups[0]: group kind 'mla' is not known, use full or mamba",
+    ),
+    ("no steps", json.dumps(trace_document(steps=[])), "steps: a trace needs at least one step"),
+    ("broken JSON", '{"format": 1, "steps": [', "not valid JSON: "),
+    ("no text at all", b"", "not valid JSON: "),
+    ("no UTF-8", b'{"format": "\xff\xfe"}', "not valid JSON: "),
+    ("too deep", "[" * 200_000, "not valid JSON: "),
+    ("a list", "[1, 2]", "a trace is a JSON object with format, configuration and steps"),
+    (
+        "wrong version of a replay file",
+        json.dumps({"format": 7, "trace": trace_document()}),
+        "format: found 7, this version reads format 1",
+    ),
+    (
+        "unknown field of a replay file",
+        json.dumps({"format": 1, "traces": [], "trace": trace_document()}),
+        "unknown field 'traces', known are format, tool, target, ",
+    ),
+    (
+        "unknown rule of a replay file",
+        json.dumps({"format": 1, "rule": "LK9", "trace": trace_document()}),
+        "rule: there is no rule 'LK9'",
+    ),
+    (
+        "no explanation in lines",
+        json.dumps({"format": 1, "explanation": "text", "trace": trace_document()}),
+        "explanation: must be a list of lines",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [bad[1:] for bad in BAD_FILES], ids=[b[0] for b in BAD_FILES]
+)
+def test_a_bad_trace_file_is_refused_in_one_line_that_names_it(
+    tailproof: Command, tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    path = Path("bad.json")
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    for words in ((path,), (path, "--target", "reference")):
+        ended = tailproof("replay", *words)
+        assert ended.code == 2
+        assert one_line(ended).startswith(f"tailproof: bad.json: {message}")
+    assert files(tmp_path) == ["here/bad.json"]
+
+
+def test_the_good_trace_that_the_bad_ones_are_made_from_is_good(tailproof: Command) -> None:
+    Path("good.json").write_text(json.dumps(trace_document()))
+    ended = tailproof("replay", "good.json", "--target", "reference")
+    assert (ended.code, ended.out, ended.err) == (
+        0,
+        "FIXED  good.json on reference: every rule holds on this trace\n",
+        "",
+    )
+
+
+def test_a_bad_file_among_good_ones_stops_before_anything_runs(tailproof: Command) -> None:
+    Path("good.json").write_text(json.dumps(trace_document()))
+    Path("bad.json").write_text("{")
+    ended = tailproof("replay", "good.json", "bad.json", "--target", "reference")
+    assert ended.code == 2
+    assert "bad.json" in one_line(ended)
+
+
+# Same seed, same run
+
+
+def found_in(document: dict[str, Any]) -> Any:
+    """The divergences without their times."""
+    return [
+        {name: value for name, value in item.items() if name != "first_seconds"}
+        for item in document["divergences"]
+    ]
+
+
+def fuzzed(tailproof: Command, target: str, *words: str) -> dict[str, Any]:
+    """The document of a fuzz run of 60 cases."""
+    ended = tailproof(*FUZZ, target, "--cases", "60", "--json", "f.json", *words)
+    assert ended.code in (0, 1)
+    document: dict[str, Any] = json.loads(Path("f.json").read_text())
+    return document
+
+
+@pytest.mark.parametrize("target", ["reference", "reference+double-drop"])
+def test_the_same_seed_gives_the_same_run_also_with_more_workers(tailproof: Command, target: str) -> None:
+    one = fuzzed(tailproof, target)
+    for words in ((), ("--workers", "2")):
+        other = fuzzed(tailproof, target, *words)
+        assert found_in(other) == found_in(one)
+        for name in ("cases", "steps", "coverage", "exercised"):
+            assert other[name] == one[name]
+    assert bool(one["divergences"]) == (target != "reference")
+
+
+def test_another_seed_gives_another_run(tailproof: Command) -> None:
+    one = fuzzed(tailproof, "reference")
+    assert fuzzed(tailproof, "reference", "--seed", "2")["coverage"] != one["coverage"]
+
+
+def test_without_a_seed_one_is_drawn_and_shown(tailproof: Command) -> None:
+    ended = tailproof("fuzz", "--target", "reference", "--cases", "2", "--json", "f.json")
+    document = json.loads(Path("f.json").read_text())
+    assert f"reference, tier core, seed {document['seed']}: 2 cases" in ended.out
+
+
+def test_rules_limits_what_counts(tailproof: Command) -> None:
+    assert tailproof(*STALE, "--rule", "LK1").code == 0
+    assert tailproof(*STALE, "--rule", "LK1", "--rule", "SF2").code == 1
+
+
+# Documents
+
+
+def has(document: dict[str, Any], *names: str) -> None:
+    """The document has these fields."""
+    assert set(names) <= set(document)
+
+
+def test_the_seeds_document(tailproof: Command) -> None:
+    ended = tailproof("seeds", "--target", "reference", "--target", "reference+scan-capped", "--json")
+    assert ended.code == 1
+    has(ended.document, "format", "cases")
+    assert ended.document["format"] == 1
+    for case in ended.document["cases"]:
+        has(case, "id", "tier", "setting", "prompt", "unit", "block", "align", "eagle", "spec", "observed")
+        assert case["observed"]["reference"] == case["spec"]
+    observed = {case["id"]: case["observed"]["reference+scan-capped"] for case in ended.document["cases"]}
+    spec = {case["id"]: case["spec"] for case in ended.document["cases"]}
+    assert spec["cap-applied-twice"] == 7168
+    assert spec["proof-scan-off-by-one-unit"] == 15984
+    assert observed["proof-scan-off-by-one-unit"] < 15984
+    assert tailproof("seeds", "--target", "reference", "--json").code == 0
+
+
+def test_the_seed_table(tailproof: Command) -> None:
+    ended = tailproof("seeds", "--target", "reference")
+    assert ended.code == 0
+    assert ended.out.splitlines()[0].split() == ["case", "U", "B", "P", "EAGLE", "spec", "reference"]
+    assert "\nnot run: incomplete-external-tail: needs a store" in ended.out
+
+
+def test_the_fuzz_document(tailproof: Command) -> None:
+    ended = tailproof(*STALE, "--json", "deep/f.json")
+    assert ended.code == 1
+    document = json.loads(Path("deep/f.json").read_text())
+    has(document, "format", "seed", "target", "tier", "cases", "steps", "seconds", "target_share")
+    has(document, "coverage", "divergences")
+    assert (document["format"], document["seed"], document["cases"]) == (1, 1, 60)
+    assert (document["target"], document["tier"]) == ("reference+stale-state", "core")
+    assert 0 < document["target_share"] < 1
+    for found in document["divergences"]:
+        has(found, "rule", "fingerprint", "steps", "trace", "explanation", "baseline")
+        assert found["baseline"] is None
+        assert Path(found["trace"]).name == f"{found['fingerprint']}.json"
+        kept = json.loads(Path(found["trace"]).read_text())
+        assert kept["explanation"] == found["explanation"]
+        assert len(kept["trace"]["steps"]) == found["steps"]
+
+
+CHECK = ("check", "--seconds", "2", "--seed", "1", "--json", "c.json", "--junit", "c.xml", "--html", "c.html")
+
+
+def test_check_of_the_reference(tailproof: Command) -> None:
+    ended = tailproof(*CHECK, "--target", "reference")
+    assert ended.code == 0
+    document = json.loads(Path("c.json").read_text())
+    has(document, "format", "seed", "verdicts", "divergences")
+    assert [verdict["rule"] for verdict in document["verdicts"]] == list(RULES)
+    for verdict in document["verdicts"]:
+        has(verdict, "rule", "target", "tier", "verdict", "cases", "reason")
+        assert verdict["verdict"] in ("held", "unobserved", "not-run")
+        assert (verdict["verdict"] == "not-run") == (not RULES[verdict["rule"]].tiers)
+        assert (verdict["verdict"] == "held") == (verdict["cases"] > 0)
+    assert document["divergences"] == []
+    suite = ElementTree.parse("c.xml").getroot()
+    assert [case.get("name") for case in suite] == list(RULES)
+    assert suite.get("failures") == "0"
+    assert suite.get("tests") == str(len(RULES))
+    page = Path("c.html").read_text()
+    assert all(f"<td>{rule}<td>" in page for rule in RULES)
+    assert "nothing is broken outside the baseline" in ended.out.splitlines()[-1]
+    assert files(Path()) == ["c.html", "c.json", "c.xml"]
+
+
+def test_check_of_a_planted_fault(tailproof: Command) -> None:
+    ended = tailproof(*CHECK, "--target", "reference+leaks-block")
+    assert ended.code == 1
+    document = json.loads(Path("c.json").read_text())
+    broken = [verdict for verdict in document["verdicts"] if verdict["verdict"] == "broken"]
+    assert [verdict["rule"] for verdict in broken] == ["LT3"]
+    assert {found["rule"] for found in document["divergences"]} == {"LT3"}
+    suite = ElementTree.parse("c.xml").getroot()
+    assert [case.get("name") for case in suite if case.find("failure") is not None] == ["LT3"]
+    assert suite.get("failures") == "1"
+    page = Path("c.html").read_text()
+    assert all(f"<td>{rule}<td>" in page for rule in RULES)
+    assert f"<h3>{document['divergences'][0]['fingerprint']}</h3>" in page
+    assert ended.out.splitlines()[-1].endswith(": A RULE IS BROKEN")
+
+
+def test_check_of_several_targets(tailproof: Command) -> None:
+    words = ("check", "--seconds", "0.3", "--seed", "1", "--json", "c.json")
+    names = ("reference", "vllm@/nowhere", "reference+leaks-block")
+    ended = tailproof(*words, *(word for name in names for word in ("--target", name)))
+    assert ended.code == 1
+    document = json.loads(Path("c.json").read_text())
+    assert [verdict["target"] for verdict in document["verdicts"]] == [n for n in names for _ in RULES]
+    assert document["problems"] == ["vllm@/nowhere: /nowhere holds no vllm package"]
+
+
+def test_strict_asks_for_every_rule(tailproof: Command) -> None:
+    words = ("check", "--target", "reference", "--seconds", "0.3", "--seed", "1")
+    assert tailproof(*words).code == 0
+    ended = tailproof(*words, "--strict")
+    assert ended.code == 3
+    assert ended.out.splitlines()[-1].endswith(": not everything could run")
+    broken = tailproof("check", "--target", "reference+leaks-block", "--seconds", "0.3", "--strict")
+    assert broken.code == 1
+
+
+def test_the_rules_document(tailproof: Command) -> None:
+    document = tailproof("rules", "--json").document
+    assert document["format"] == 1
+    assert [rule["id"] for rule in document["rules"]] == list(RULES)
+    for rule in document["rules"]:
+        has(
+            rule,
+            "id",
+            "family",
+            "statement",
+            "reason",
+            "source",
+            "profiles",
+            "theorems",
+            "targets",
+            "controls",
+        )
+        assert rule["pending"] or rule["controls"]
+
+
+def test_the_explain_document(tailproof: Command) -> None:
+    words = ("explain", "--prompt", "7296", "--unit", "128", "--block", "896", "--eagle")
+    document = tailproof(*words, "--json").document
+    has(document, "format", "checkpoint", "proof_end", "hit", "recomputed", "limit", "rules")
+    assert (document["checkpoint"], document["hit"], document["proof_end"]) == (7168, 7168, 7296)
+    assert all(rule in RULES for rule in document["rules"].values())
+    ended = tailproof(*words, "--svg", "picture.svg")
+    assert ended.code == 0
+    assert "7168" in ended.out
+    assert ElementTree.parse("picture.svg").getroot().tag.endswith("svg")
+
+
+def test_the_targets_document_and_list(tailproof: Command) -> None:
+    document = tailproof("targets", "--json").document
+    assert document["format"] == 1
+    assert [target["name"] for target in document["targets"]] == ["vllm==0.32.0", "reference"]
+    for target in document["targets"]:
+        has(target, "name", "kind", "version", "tiers", "replaced")
+        assert list(target["tiers"]) == ["core", "store", "engine"]
+    ended = tailproof("targets")
+    assert ended.code == 0
+    assert "reference (reference)\n  core   ready\n" in ended.out
+
+
+def test_targets_are_added_and_removed(tailproof: Command) -> None:
+    assert tailproof("targets", "add", "reference+no-drop").out == "reference+no-drop is ready\n"
+    assert "reference+no-drop (reference)\n" in tailproof("targets").out
+    assert tailproof("targets", "remove", "reference+no-drop").out == "reference+no-drop removed\n"
+    assert "reference+no-drop" not in tailproof("targets").out
+    assert tailproof("targets", "remove", "reference+no-drop").out == "reference+no-drop was not there\n"
+
+
+# The baseline
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    """A baseline entry for the planted fault."""
+    return {
+        "id": "known",
+        "targets": ["reference+stale-state"],
+        "rule": "SF2",
+        "kind": "state",
+        "trace": "known.json",
+        "reason": "planted",
+        "reference": "tailproof/mutants.py",
+        "expires": "2999-01-01",
+    } | changes
+
+
+def baseline(*entries: dict[str, Any], **changes: Any) -> Path:
+    """A baseline file."""
+    path = Path("baseline.json")
+    path.write_text(json.dumps({"format": 1, "entries": list(entries), **changes}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "Input data was truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        (json.dumps({"format": 2, "entries": []}), "format 2 is not supported, use 1"),
+        (json.dumps({"format": 1}), "Object missing required field `entries`"),
+        (json.dumps({"format": 1, "entries": [], "more": 1}), "Object contains unknown field `more`"),
+        (json.dumps({"format": 1, "entries": [entry(rule="LK9")]}), "entry 'known': there is no rule 'LK9'"),
+        (json.dumps({"format": 1, "entries": [entry()]}), "entry 'known': there is no trace 'known.json'"),
+        (json.dumps({"format": 1, "entries": [entry(expires="soon")]}), "Invalid RFC3339 encoded date"),
+    ],
+)
+def test_a_bad_baseline_is_refused_in_one_line(tailproof: Command, content: str, message: str) -> None:
+    Path("b.json").write_text(content)
+    for words in (("check", "--target", "reference"), (*FUZZ, "reference", "--cases", "3")):
+        ended = tailproof(*words, "--baseline", "b.json")
+        assert ended.code == 2
+        assert one_line(ended).startswith(f"tailproof: b.json: {message}")
+
+
+def test_a_baseline_that_is_not_there(tailproof: Command) -> None:
+    ended = tailproof("check", "--target", "reference", "--baseline", "nowhere.json")
+    assert (ended.code, one_line(ended)) == (
+        2,
+        "tailproof: nowhere.json: cannot read: No such file or directory",
+    )
+
+
+def test_a_known_divergence_is_shown_and_does_not_fail(tailproof: Command, kept: list[Path]) -> None:
+    Path("known.json").write_bytes(kept[0].read_bytes())
+    recorded = json.loads(kept[0].read_text())
+    known = baseline(entry(kind=recorded["kind"]))
+    ended = tailproof(*STALE, "--baseline", known, "--json", "f.json", "--out", "other")
+    assert ended.code == 0
+    assert f"\nknown  {recorded['rule']}-{recorded['kind']}-" in ended.out
+    assert "\n0 new divergences, 1 known\n" in ended.out
+    assert not Path("other").exists()
+    (found,) = json.loads(Path("f.json").read_text())["divergences"]
+    assert found["baseline"] == "known"
+    check = ("check", "--target", "reference+stale-state", "--seconds", "0.5", "--seed", "1")
+    ended = tailproof(*check, "--baseline", known, "--json", "c.json")
+    document = json.loads(Path("c.json").read_text())
+    assert [v["rule"] for v in document["verdicts"] if v["verdict"] == "known"] == ["SF2"]
+    assert [(item["id"], item["verdict"]) for item in document["known"]] == [("known", "FAILED")]
+    assert ended.code == 0
+
+
+def test_an_expired_entry_does_not_count(tailproof: Command, kept: list[Path]) -> None:
+    Path("known.json").write_bytes(kept[0].read_bytes())
+    old = baseline(entry(kind=json.loads(kept[0].read_text())["kind"], expires="2020-01-01"))
+    assert tailproof(*STALE, "--baseline", old).code == 1
+    assert (
+        tailproof("check", "--target", "reference+stale-state", "--seconds", "0.5", "--baseline", old).code
+        == 1
+    )
+
+
+def test_a_baseline_with_an_unreadable_trace_names_the_file(tailproof: Command) -> None:
+    Path("known.json").write_text("{")
+    known = baseline(entry(targets=["reference"]))
+    ended = tailproof("check", "--target", "reference", "--seconds", "0.1", "--baseline", known)
+    assert ended.code == 2
+    assert "known.json" in ended.err.splitlines()[-1]
+
+
+# Wording
+
+RULE_TEXT = """\
+LK1  The hit is the greatest length, at most P − 1 and on the grid, that every group serves.
+      why: Anything shorter is lost work, anything longer is reuse without content.
+      source: vllm/v1/core/kv_cache_coordinator.py
+      fuzzed in: core
+      must be caught: reference+stops-early, reference+ignores-salt
+"""
+
+DIVERGENCE_TEXT = """\
+BROKEN PM1-scan-capped-6670d136: 9 cases, first case 3 after 0.0 s
+       PM1 is broken: request 'B' of 4 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
+       The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
+       Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
+       Setting: U 2, Mamba block 2, EAGLE with 1 drafts, no group marked, exports aligned to 2, retention 0, \
+8192 tokens a step.
+       step 0: A arrives, P = 4 (3 of 'a' + 1 of 'b'), so C = 2.
+       step 1: B arrives, P = 4 (3 of 'a' + 1 of 'b'), so C = 2.
+       step 2: A is admitted with 0 of 4 tokens reused (as due).
+       step 2: B is admitted with 0 of 4 tokens reused (due was 2).
+       step 2: A computes [0, 4), exports its state at 2.
+       step 2: B computes [0, 4), exports its state at 2.
+       step 2: states become visible at 2.
+       The tokens of B:
+       0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│
+                                          └2 C                             4 P┘
+       ░ this step
+       reproduce: tailproof replay divergences/PM1-scan-capped-6670d136.json --target reference+scan-capped
+
+1 new divergences, 0 known
+"""
+
+
+def test_the_text_of_a_rule(tailproof: Command) -> None:
+    assert tailproof("rules", "LK1").out == RULE_TEXT
+
+
+def test_the_text_of_a_divergence(tailproof: Command) -> None:
+    ended = tailproof(*FUZZ, "reference+scan-capped", "--cases", "30")
+    text = ended.out[ended.out.index("BROKEN ") :]
+    assert re.sub(r"after \d+\.\d s", "after 0.0 s", text) == DIVERGENCE_TEXT
+
+
+# Interruption
+
+
+def test_an_interrupted_run_says_what_it_has(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tailproof", *FUZZ, "reference", "--seconds", "60"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background has the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
+    )
+    try:
+        time.sleep(2.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=20)
+        assert time.monotonic() - began < 5
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+    lines = out.splitlines()
+    assert lines[0].startswith("reference, tier core, seed 1: ")
+    assert lines[1] == "interrupted before its time"
+    assert "Traceback" not in err
+    assert process.returncode == 130
