@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from reference.history import History
@@ -41,17 +41,16 @@ class SlowCache:
         """The greatest hit and the junction of a request over a set of entries (LK1, LK5)."""
         limit = history.known - 1
         geometry = self.geometry
-        serves: list[Callable[[int], bool]] = []
-        attention: list[Callable[[int], bool]] = []
-        extents: list[int] = []
-        for group in geometry.groups:
-            if group.kind == "full":
-                extents.append(self.extent(history, group, limit, visible))
-                attention.append(_attention(group.margin, extents[-1]))
-            else:
-                serves.append(self.states(history, group, visible))
-        hit = greatest_hit(limit, geometry.grid, [*attention, *serves])
-        return Lookup(hit, junction(limit, geometry.grid, hit, attention), tuple(extents))
+        extents = {group.index: self.extent(history, group, limit, visible) for group in geometry.attention}
+        layouts = [
+            _attention(
+                [(group.margin, extents[group.index]) for group in geometry.attention if group.block == block]
+            )
+            for block in sorted({group.block for group in geometry.attention})
+        ]
+        states = [self.states(history, group, visible) for group in geometry.mamba]
+        hit = greatest_hit(limit, geometry.grid, [*layouts, *states])
+        return Lookup(hit, junction(limit, geometry.grid, hit, layouts), tuple(extents.values()))
 
     def extent(
         self, history: History, group: GroupGeometry, limit: int, visible: set[Key] | None = None
@@ -85,5 +84,6 @@ class SlowCache:
         self.visible.update(keys)
 
 
-def _attention(margin: int, extent: int) -> Callable[[int], bool]:
-    return lambda length: attention_serves(length, margin, extent)
+def _attention(proofs: Sequence[tuple[int, int]]) -> Callable[[int], bool]:
+    """Which lengths attention groups of one layout serve together; `proofs` are margin and extent each."""
+    return lambda length: all(attention_serves(length, margin, extent) for margin, extent in proofs)

@@ -233,6 +233,7 @@ class SlowEngine:
             if self.must_wait(history, found.hit, fresh):
                 break
             history.junction = found.junction
+            appeared = tuple(published[key] for key in fresh)
             item = self._schedule(history, found.hit, budget, 0)
             if item is None:
                 break
@@ -240,7 +241,7 @@ class SlowEngine:
             self.running.append(self.waiting.pop(0))
             history.state = "running"
             scheduled.append(item)
-            admitted.append(Admitted(history.id, found.hit, 0, found.junction))
+            admitted.append(Admitted(history.id, found.hit, 0, found.junction, appeared))
             published.update(self._register(item, fresh))
         finished: list[Finished] = []
         fresh_requests = {item.request for item in admitted}

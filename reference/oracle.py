@@ -20,15 +20,12 @@ from spec.trace import Abort, ResetLocal, Run, Settle, Step, Submit, Trace
 
 @dataclass(frozen=True, slots=True)
 class AdmissionForecast:
-    """What an admitted request may reuse. `best` counts every entry that may have been visible at its
-    lookup, `least` only those that surely were: the moment of an eviction within a step is not observed, nor
-    which of two requests of a step made an entry that both had reason to make. `fresh` are Mamba positions
-    published earlier in the same step."""
+    """What an admitted request is due: `lookup` over the entries `visible` at the moment of its lookup;
+    `fresh` are Mamba positions of its prefix that were published earlier in the same step."""
 
     admitted: Admitted
     history: History
-    best: Lookup
-    least: Lookup
+    lookup: Lookup
     visible: frozenset[Key]
     fresh: frozenset[int]
 
@@ -54,7 +51,8 @@ class Forecast:
     `must` has to be visible after the step; `missing` of these were not seen, `stray` were seen but may not
     be visible, `lost` had to stay visible and vanished. `live_before` are the requests not ended before the
     step, `waiting` those of them not running. `roomy` tells that the pool can hold everything, so
-    nothing may be evicted or stall; `ends` the requests that must end in this step with their outputs.
+    nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the requests that must
+    end in this step with their outputs.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
@@ -68,6 +66,7 @@ class Forecast:
     live_before: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     roomy: bool = True
+    fits: bool = True
     reset_succeeds: bool | None = None
 
 
@@ -75,7 +74,7 @@ class Oracle:
     """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order.
 
     `passed` are the Mamba keys of block ends that a chunk which began inside the block ran past: no state
-    was ever computed there by that request.
+    was ever computed there by that request. `charged` bounds the blocks filled since the last reset.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -88,6 +87,7 @@ class Oracle:
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
         self.passed: set[Key] = set()
+        self.charged = 0
 
     def live(self) -> list[History]:
         """The requests that have arrived and not ended."""
@@ -124,8 +124,6 @@ class Oracle:
         published = {self.cache.key_of(entry, self.histories): entry for entry in observation.published}
         withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
         admitted = {item.request: item for item in observation.admitted}
-        visible = set(self.cache.visible)
-        sure = visible - withdrawn
         admissions: list[AdmissionForecast] = []
         chunks: list[ChunkForecast] = []
         must: dict[Key, Entry] = {}
@@ -137,7 +135,7 @@ class Oracle:
             junction = history.junction
             if item.request in admitted:
                 choice = admitted[item.request]
-                admissions.append(self._admission(choice, history, visible, sure))
+                admissions.append(self._admission(choice, history))
                 # Hit and junction are judged on their own; what follows is judged by what was taken.
                 start, junction = choice.local + choice.external, choice.junction
             chunk = self._chunk(item, history, start, junction)
@@ -145,14 +143,13 @@ class Oracle:
             due = self._keyed(history, chunk.publications.must)
             must.update(due)
             may.update(self._keyed(history, chunk.publications.may), due)
-            sure.update(due.keys() & published.keys())
-            visible.update(may & published.keys())
             accepted = 0 if item.request in admitted else min(accept, item.drafts)
             if chunk.publications.sure >= history.known:
                 produced = history.produced + 1 + accepted
                 if produced >= history.submit.outputs:
                     ends[item.request] = tuple(history.sampled)
         return Forecast(
+            fits=self._fits(),
             admissions=tuple(admissions),
             chunks=tuple(chunks),
             must=must,
@@ -171,19 +168,18 @@ class Oracle:
             roomy=roomy,
         )
 
-    def _admission(
-        self, admitted: Admitted, history: History, visible: set[Key], sure: set[Key]
-    ) -> AdmissionForecast:
-        best = self.cache.lookup(history, visible)
-        least = self.cache.lookup(history, sure) if sure != visible else best
+    def _admission(self, admitted: Admitted, history: History) -> AdmissionForecast:
+        appeared = {self.cache.key_of(entry, self.histories) for entry in admitted.appeared}
+        gone = {self.cache.key_of(entry, self.histories) for entry in admitted.gone}
+        visible = (self.cache.visible | appeared) - gone
         fresh = {
             position
             for group in self.geometry.mamba
             for position in range(self.geometry.unit, history.known, self.geometry.unit)
-            if (key := self.cache.key(group.index, history, position)) in visible
-            and key not in self.cache.visible
+            if self.cache.key(group.index, history, position) in appeared
         }
-        return AdmissionForecast(admitted, history, best, least, frozenset(visible), frozenset(fresh))
+        lookup = self.cache.lookup(history, visible)
+        return AdmissionForecast(admitted, history, lookup, frozenset(visible), frozenset(fresh))
 
     def _chunk(self, item: Scheduled, history: History, start: int | None, junction: int) -> ChunkForecast:
         kept, history.junction = history.junction, junction
@@ -218,16 +214,28 @@ class Oracle:
         return tuple(self.required[key] for key in withdrawn if key in self.required)
 
     def _roomy(self) -> bool:
-        """Whether the pool surely holds all live requests and all visible entries at once."""
-        need = len(self.cache.visible)
-        for history in self.live():
-            length = history.prompt + history.submit.outputs + 2 * self.configuration.speculative + 1
-            for group in self.geometry.groups:
-                if group.kind == "full":
-                    need += -(-length // group.block) + 1
-                else:
-                    need += 5 + self.configuration.speculative
-        return need < self.configuration.blocks
+        """Whether the pool surely holds all that was admitted since the last reset, and all that waits: every
+        admission may take blocks of its own, also for keys that are visible already."""
+        waiting = sum(self._need(history) for history in self.live() if history.state == "waiting")
+        return self.charged + waiting < self.configuration.blocks
+
+    def _need(self, history: History) -> int:
+        """Blocks that one admission of a request can fill at most, those that it leaves in the cache too."""
+        left = -(-self._length(history) // self.geometry.mamba_block) * len(self.geometry.mamba)
+        return self._held(history) + left
+
+    def _held(self, history: History) -> int:
+        """Blocks that a running request holds at most."""
+        length, speculative = self._length(history), self.configuration.speculative
+        attention = sum(-(-length // group.block) + 2 for group in self.geometry.attention)
+        return attention + (5 + speculative) * len(self.geometry.mamba)
+
+    def _length(self, history: History) -> int:
+        return history.prompt + history.submit.outputs + 2 * self.configuration.speculative + 1
+
+    def _fits(self) -> bool:
+        """Whether each live request fits into the pool when it has it for itself."""
+        return all(self._held(history) < self.configuration.blocks for history in self.live())
 
     def adopt(self, observation: Observation, forecast: Forecast) -> None:
         """Follow the observed run: take over its choices and what it made visible."""
@@ -235,12 +243,14 @@ class Oracle:
         if isinstance(step, ResetLocal) and observation.reset:
             self.required.clear()
             self.materialised.clear()
+            self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
             history.state, history.computed = "waiting", 0
         for admission in forecast.admissions:
             history = admission.history
             history.state = "running"
+            self.charged += self._need(history)
             history.junction = admission.admitted.junction
             if history.hit is None:
                 history.hit = admission.admitted.local + admission.admitted.external

@@ -41,9 +41,10 @@ def greatest_hit(limit: int, grid: int, serves: Iterable[Callable[[int], bool]])
 
 
 def junction(limit: int, grid: int, hit: int, attention: Iterable[Callable[[int], bool]]) -> int:
-    """LK5: the longest length that one attention group alone could serve, when it exceeds the hit, else 0.
+    """LK5: the longest length that the attention of one layout could serve, when it exceeds the hit, else 0.
 
-    Mamba groups have no say: a lookup never searches states beyond the attention's reach.
+    `attention` holds one predicate per layout, since groups of equal layout are looked up together. Mamba
+    groups have no say: a lookup never searches states beyond the attention's reach.
     """
     longest = max((greatest_hit(limit, grid, (serve,)) for serve in attention), default=0)
     return longest if longest > hit else 0

@@ -21,23 +21,29 @@ class Scheduled:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
-    """`request` left the queue with so many tokens reused: `local` from the engine's own cache,
-    `external` from a store; `junction` is where it learned that a longer prefix is shared (0: nowhere)."""
-
-    request: str
-    local: int
-    external: int
-    junction: int
-
-
-@dataclass(frozen=True, slots=True)
 class Entry:
     """A prefix-cache entry of `group`: it is found under the first `position` tokens of `request`."""
 
     group: int
     position: int
     request: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """`request` left the queue with so many tokens reused: `local` from the engine's own cache,
+    `external` from a store; `junction` is where it learned that a longer prefix is shared (0: nowhere).
+
+    `appeared` and `gone` are the entries by which the cache, at the moment of its lookup, differed from the
+    end of the previous step: what earlier requests of the same step published and threw out.
+    """
+
+    request: str
+    local: int
+    external: int
+    junction: int
+    appeared: tuple[Entry, ...] = ()
+    gone: tuple[Entry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

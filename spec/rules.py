@@ -177,7 +177,7 @@ _RULES = (
     _pending("LK4", "Local and external lookups obey the same rule.", "One prompt, one answer.", _STORE),
     _observed(
         "LK5",
-        "The junction is the longest length an attention group alone could serve, when it exceeds the hit.",
+        "The junction is the longest length the attention of one layout could serve, when above the hit.",
         "It is where requests sharing a prefix would have met, had a state been kept there.",
         _COORDINATOR,
         "no-junction",

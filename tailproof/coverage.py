@@ -27,6 +27,11 @@ TAGS: tuple[str, ...] = (
     "retention 0",
     "retention k",
     "junction checkpoints on",
+    "attention block below the Mamba block",
+    "attention block above the Mamba block",
+    "DCP",
+    "long-prefill threshold",
+    "priority scheduling",
     "budget below a block",
     "budget cuts a prompt",
     "P at U−1",
@@ -45,6 +50,9 @@ TAGS: tuple[str, ...] = (
     "other salt",
     "same prefix, same step",
     "several live requests",
+    "pool too small for everything",
+    "entries thrown out",
+    "preempted for space",
     "hit 0",
     "hit inside a block",
     "hit at a block end",
@@ -112,6 +120,15 @@ def _setting_tags(configuration: Configuration) -> Iterator[str]:
         yield "junction checkpoints on"
     if configuration.budget < geometry.mamba_block:
         yield "budget below a block"
+    attention = configuration.groups[0].block
+    if attention != geometry.mamba_block:
+        yield f"attention block {'below' if attention < geometry.mamba_block else 'above'} the Mamba block"
+    if configuration.dcp > 1:
+        yield "DCP"
+    if configuration.long_prefill:
+        yield "long-prefill threshold"
+    if configuration.policy == "priority":
+        yield "priority scheduling"
 
 
 def _request_tags(trace: Trace) -> Iterator[str]:
@@ -172,6 +189,12 @@ def _step_tags(trace: Trace, observation: Observation, forecast: Forecast) -> It
             yield "reset of running requests"
     if len(observation.running) > 1:
         yield "several live requests"
+    if not forecast.roomy:
+        yield "pool too small for everything"
+    if observation.withdrawn and observation.do in ("run", "settle"):
+        yield "entries thrown out"
+    if observation.preempted:
+        yield "preempted for space"
     submits = [admission.history.submit for admission in forecast.admissions]
     if any(shared_prefix(one, other) for one in submits for other in submits if one is not other):
         yield "same prefix, same step"
@@ -228,7 +251,7 @@ def exercised(trace: Trace, observation: Observation, forecast: Forecast) -> Ite
 
 
 def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterator[str]:
-    history, hit = admission.history, admission.best.hit
+    history, hit = admission.history, admission.lookup.hit
     if history.known > geometry.grid:
         yield "LK1"
     if hit:
@@ -239,7 +262,7 @@ def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterat
                 yield "PM1"
         if geometry.fine and hit % geometry.align:
             yield "EL1"
-    if admission.best.junction:
+    if admission.lookup.junction:
         yield "LK5"
     if admission.fresh:
         yield "SF3"

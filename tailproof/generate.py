@@ -5,6 +5,7 @@ A case is drawn from `(seed, index)` alone, so any case of a run can be made aga
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,9 @@ Prompt = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Axes:
-    """What may be drawn. `units` and block multiples give the sizes in tokens."""
+    """What may be drawn. `units` and block multiples give the sizes in tokens; `attention` other attention
+    blocks, as multiples of the Mamba block (0: the unit); `pressure` the share of cases whose pool is too
+    small for everything."""
 
     units: tuple[int, ...] = (2, 4, 8)
     multiples: tuple[int, ...] = (1, 2, 4)
@@ -25,6 +28,9 @@ class Axes:
     annotations: tuple[str, ...] = ("none", "attention", "separate")
     retentions: tuple[str, ...] = ("none", "zero", "align", "twice")
     speculative: tuple[int, ...] = (1, 3)
+    attention: tuple[int, ...] = (0, 2, 3)
+    dcp: tuple[int, ...] = (2, 4)
+    pressure: float = 0.2
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class _Draft:
 
     rng: random.Random
     configuration: Configuration
+    pressure: bool
     steps: list[Step] = field(default_factory=list)
     prompts: list[Prompt] = field(default_factory=list)
     salts: list[str | None] = field(default_factory=list)
@@ -43,24 +50,31 @@ def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
     """The `index`-th trace of a seed."""
     rng = random.Random(f"{seed}/{index}")
     configuration = _configuration(rng, axes or Axes())
-    draft = _Draft(rng, configuration)
+    draft = _Draft(rng, configuration, pressure=rng.random() < (axes or Axes()).pressure)
     for _ in range(rng.choice((2, 3, 3, 4, 5, 6))):
         _episode(draft)
     draft.steps.append(Settle(accept=_accept(draft)))
     if rng.random() < 0.6:
         _resend_all(draft)
-    return Trace(replace(configuration, blocks=_room(configuration, draft)), tuple(draft.steps))
+    return Trace(replace(configuration, blocks=_blocks(draft)), tuple(draft.steps))
 
 
-def _room(configuration: Configuration, draft: _Draft) -> int:
-    """Blocks enough for all requests of a case and all that they leave in the cache."""
-    need = 2
+def _blocks(draft: _Draft) -> int:
+    """The pool: enough for all requests of a case and all that they leave in the cache, or, under pressure,
+    anything from just enough for the largest request."""
+    rng, configuration = draft.rng, draft.configuration
+    needs = []
     for step in draft.steps:
         if isinstance(step, Submit):
             length = _total(step.prompt) + step.outputs + 2 * configuration.speculative + 1
-            for group in configuration.groups:
-                need += 2 * (-(-length // group.block)) + 8 + configuration.speculative
-    return need
+            full = [group for group in configuration.groups if group.kind == "full"]
+            blocks = sum(-(-length // (group.block * configuration.dcp)) + 2 for group in full)
+            needs.append(blocks + (5 + configuration.speculative))
+    if draft.pressure:
+        return max(needs) + 1 + rng.choice((0, 2, max(needs) // 4, max(needs)))
+    # Without pressure also room for every state that stays, and for requests that start again.
+    block = next(group.block for group in configuration.groups if group.kind == "mamba")
+    return 4 * sum(needs) + 2 * sum(LONGEST_PROMPT // block for _ in needs) + 2
 
 
 def _configuration(rng: random.Random, axes: Axes) -> Configuration:
@@ -76,11 +90,13 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
         "two": 2 * unit,
     }
     annotation = rng.choice(axes.annotations) if eagle else "none"
-    groups = [Group("full", block, draft=annotation == "attention")]
+    attention, dcp = _attention(rng, axes, unit, block)
+    groups = [Group("full", attention, draft=annotation == "attention")]
     groups.append(Group("mamba", block, checkpoint_alignment=alignments[style]))
     if annotation == "separate":
-        groups.append(Group("full", block, draft=True))
-    retention = {"none": None, "zero": 0, "align": block, "twice": 2 * block}[rng.choice(axes.retentions)]
+        groups.append(Group("full", attention, draft=True))
+    align = math.lcm(attention * dcp, block)
+    retention = {"none": None, "zero": 0, "align": align, "twice": 2 * align}[rng.choice(axes.retentions)]
     speculative = min(rng.choice(axes.speculative), block - 1) if eagle else 0
     budgets: tuple[int, ...] = (block, block + 1, 2 * block - 1, 3 * block, 5 * block + 3, 400, 400, 400)
     if rng.random() < 0.15:
@@ -90,11 +106,24 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
         unit=unit,
         eagle=eagle,
         speculative=speculative,
+        dcp=dcp,
         retention=retention,
         junctions=rng.random() < 0.4,
         budget=rng.choice(budgets),
+        long_prefill=rng.choice((block, 2 * block, 3 * unit + 1)) if rng.random() < 0.15 else 0,
         live=rng.choice((1, 2, 4, 8)),
+        policy="priority" if rng.random() < 0.15 else "fcfs",
     )
+
+
+def _attention(rng: random.Random, axes: Axes, unit: int, block: int) -> tuple[int, int]:
+    """The attention block and DCP; plain where hits would be coarse, since vLLM builds equal blocks then."""
+    choice = rng.random()
+    if block == unit or choice < 0.6:
+        return block, 1
+    if choice < 0.8:
+        return rng.choice(axes.attention) * block or unit, 1
+    return block, rng.choice(axes.dcp)
 
 
 def _accept(draft: _Draft) -> int:
@@ -124,8 +153,10 @@ def _submit(draft: _Draft, prompt: Prompt, salt: str | None) -> None:
     rng = draft.rng
     name = f"r{len(draft.prompts)}"
     block = draft.configuration.groups[0].block
-    outputs = rng.choice((1, 1, 2, 3, rng.randint(1, 2 * block + 2)))
-    draft.steps.append(Submit(name, prompt, outputs, salt=salt))
+    longest = 4 * block + 8 if draft.pressure else 2 * block + 2
+    outputs = rng.choice((1, 1, 2, 3, rng.randint(1, longest)))
+    priority = rng.randint(0, 2) if draft.configuration.policy == "priority" else 0
+    draft.steps.append(Submit(name, prompt, outputs, priority=priority, salt=salt))
     draft.prompts.append(prompt)
     draft.salts.append(salt)
     draft.live.append(name)

@@ -73,6 +73,8 @@ def compare(
             worst = min(findings, key=lambda finding: ORDER[finding.rule])
             return Divergence(worst, index, observation.at)
         oracle.adopt(observation, forecast)
+    if outcome.observations and outcome.observations[-1].failure is not None:
+        return None
     seen = {observation.at for observation in outcome.observations}
     if missing := sorted(set(range(len(trace.steps))) - seen - _silent(trace)):
         raise IncompleteError(f"the outcome has no observation of steps[{missing[0]}]")
@@ -85,9 +87,12 @@ def _silent(trace: Trace) -> set[int]:
 
 
 def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """All findings of one observation."""
+    """All findings of one observation. A system that is stuck with a request larger than the whole pool has
+    broken nothing: a request must end once resources suffice."""
     if observation.failure is not None:
         failure = observation.failure
+        if failure.kind == "stuck" and not forecast.fits:
+            return
         kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
         yield Finding("LV1", kind, f"the target broke off ({failure.kind}): {failure.message}")
         return
@@ -105,19 +110,17 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
 
 
 def _hit_length(oracle: Oracle, admission: AdmissionForecast) -> Iterator[Finding]:
-    """Mode "hit length". Under eviction in the same step the moment of the lookup is not known, so any
-    hit between the one without and the one with the evicted entries is accepted."""
+    """Mode "hit length": exact, over the entries visible at the moment of the lookup."""
     geometry = oracle.geometry
     history, request = admission.history, admission.history.id
-    hit, best, least = admission.admitted.local, admission.best.hit, admission.least.hit
+    hit, due = admission.admitted.local, admission.lookup.hit
     limit = history.known - 1
-    due = f"{best}" if best == least else f"between {least} and {best}"
     text = f"request {request!r} of {history.known} tokens hit {hit}, due was {due}"
     if hit > limit or hit % geometry.grid:
         yield Finding("PM2", "hit-bounds", f"{text}: above P − 1 or off the grid {geometry.grid}", request)
-    elif hit > best:
+    elif hit > due:
         yield _too_long(oracle, admission, text)
-    elif hit < least:
+    elif hit < due:
         yield _too_short(oracle, admission, text)
     if hit and hit in admission.fresh:
         yield Finding(
@@ -125,6 +128,7 @@ def _hit_length(oracle: Oracle, admission: AdmissionForecast) -> Iterator[Findin
             "same-step",
             f"request {request!r} reuses the state at {hit} that was published in the same step",
             request,
+            hit,
         )
 
 
@@ -134,7 +138,7 @@ def _too_long(oracle: Oracle, admission: AdmissionForecast, text: str) -> Findin
     states = all(oracle.cache.states(history, group, visible)(hit) for group in oracle.geometry.mamba)
     if not states:
         return Finding("LK1", "hit-without-state", f"{text}: no state is visible there", history.id)
-    if all(extent >= hit for extent in admission.best.extents):
+    if all(extent >= hit for extent in admission.lookup.extents):
         return Finding("PM3", "no-drop", f"{text}: the margin was not dropped", history.id)
     return Finding("PM4", "hit-beyond-attention", f"{text}: attention does not reach it", history.id)
 
@@ -170,9 +174,9 @@ _LOOKUP_VARIANTS: tuple[tuple[str, str, str, Callable[[Geometry], Geometry]], ..
 
 
 def _junction(admission: AdmissionForecast) -> Iterator[Finding]:
-    """Mode "junction". Not compared under eviction in the same step, like the hit it depends on."""
-    seen, due = admission.admitted.junction, admission.best.junction
-    if admission.best == admission.least and admission.admitted.local == admission.best.hit and seen != due:
+    """Mode "junction": exact. Not compared when the hit is already wrong, since it depends on it."""
+    seen, due = admission.admitted.junction, admission.lookup.junction
+    if admission.admitted.local == admission.lookup.hit and seen != due:
         request = admission.history.id
         yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)
 

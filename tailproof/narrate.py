@@ -99,10 +99,10 @@ def _told(oracle: Oracle, index: int, observation: Observation, forecast: Foreca
         yield f"{where} a reset of the local cache {'takes effect' if observation.reset else 'is refused'}."
         return
     for admission in forecast.admissions:
-        hit, least, best = admission.admitted.local, admission.least.hit, admission.best.hit
         learned = admission.admitted.junction
         tail = f", and learns that {learned} tokens are shared" if learned else ""
-        yield f"{where} {_admission(admission.history, hit, least, best)}{tail}."
+        told = _admission(admission.history, admission.admitted.local, admission.lookup.hit)
+        yield f"{where} {told}{tail}."
     for chunk in forecast.chunks:
         item = chunk.scheduled
         parts = [f"{where} {item.request} computes [{item.start}, {item.end})"]
@@ -121,7 +121,6 @@ def _told(oracle: Oracle, index: int, observation: Observation, forecast: Foreca
         yield f"{where} {observation.failure.message}."
 
 
-def _admission(history: History, hit: int, least: int, best: int) -> str:
-    due = f"{best}" if least == best else f"between {least} and {best}"
-    verdict = "as due" if least <= hit <= best else f"due was {due}"
+def _admission(history: History, hit: int, due: int) -> str:
+    verdict = "as due" if hit == due else f"due was {due}"
     return f"{history.id} is admitted with {hit} of {history.known} tokens reused ({verdict})"

@@ -93,6 +93,7 @@ def _plainer_configurations(trace: Trace) -> Iterator[Trace]:
         replace(now, groups=tuple(replace(group, checkpoint_alignment=None) for group in now.groups)),
         replace(now, blocks=min(now.blocks, 64)),
     ]
+    plain.extend(_equal_blocks(now))
     if now.speculative > 1:
         plain.append(replace(now, speculative=1))
     steps = tuple(_accepting(step, 0) for step in trace.steps)
@@ -108,11 +109,22 @@ def _plainer_configurations(trace: Trace) -> Iterator[Trace]:
             yield replace(trace, configuration=configuration, steps=capped)
 
 
+def _equal_blocks(now: Configuration) -> Iterator[Configuration]:
+    """No DCP, and attention blocks like the Mamba blocks."""
+    block = next(group.block for group in now.groups if group.kind == "mamba")
+    groups = tuple(replace(group, block=block) for group in now.groups)
+    for retention in {now.retention, 0, block, 2 * block}:
+        yield replace(now, dcp=1, retention=retention)
+        yield replace(now, groups=groups, retention=retention)
+
+
 def _plainness(configuration: Configuration) -> tuple[int, ...]:
     """Lower is plainer; keeps the search from going in circles."""
     retention = {None: 1, 0: 0}.get(configuration.retention, 2)
     return (
         configuration.junctions
+        + (configuration.dcp > 1)
+        + (len({group.block for group in configuration.groups}) > 1)
         + retention
         + (configuration.long_prefill > 0)
         + (configuration.policy != "fcfs")

@@ -80,6 +80,7 @@ class VllmSession:
         self.scheduler = self._timed(self._build_scheduler, system.factory)
         manager = self.scheduler.kv_cache_manager
         self.pool = manager.block_pool
+        self._lookups: dict[str, tuple[set[bytes], set[bytes]]] = {}
         for kind, value in (
             ("Scheduler", self.scheduler),
             ("KVCacheManager", manager),
@@ -110,7 +111,21 @@ class VllmSession:
         self._hashed: dict[str, int] = {}
         self._visible: set[bytes] = set()
         self._running: set[str] = set()
+        self._watch_lookups(manager)
         self._output_checked = False
+
+    def _watch_lookups(self, manager: Any) -> None:
+        """Note what is visible at the moment of each lookup; the call itself goes through unchanged."""
+        lookup = manager.get_computed_blocks
+
+        def watched(request: Any) -> Any:
+            began = time.perf_counter()
+            now = set(self.pool.cached_block_hash_to_block._cache)
+            self._lookups[request.request_id] = (now - self._visible, self._visible - now)
+            self._seconds -= time.perf_counter() - began
+            return lookup(request)
+
+        manager.get_computed_blocks = watched
 
     def _import(self) -> None:
         from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
@@ -246,6 +261,7 @@ class VllmSession:
 
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
         before = self._seconds
+        self._lookups.clear()
         output = self._timed(self.scheduler.schedule)
         if not self._output_checked:
             check_instance("SchedulerOutput", output, self._version)
@@ -277,17 +293,18 @@ class VllmSession:
             Scheduled(request, starts[request], starts[request] + count, len(drafts.get(request, ())))
             for request, count in output.num_scheduled_tokens.items()
         )
-        admitted = tuple(
-            Admitted(
-                item.request,
-                local=item.start,
-                external=0,
-                junction=self._requests[item.request].shared_prefix_boundary,
-            )
-            for item in scheduled
-            if item.request in fresh
+        return scheduled, tuple(self._admitted(item) for item in scheduled if item.request in fresh)
+
+    def _admitted(self, item: Scheduled) -> Admitted:
+        appeared, gone = self._lookups.get(item.request, (set(), set()))
+        return Admitted(
+            item.request,
+            local=item.start,
+            external=0,
+            junction=self._requests[item.request].shared_prefix_boundary,
+            appeared=tuple(sorted(map(self._entry, appeared), key=_entry_order)),
+            gone=tuple(sorted(map(self._entry, gone), key=_entry_order)),
         )
-        return scheduled, admitted
 
     def _update(self, output: Any, sampled: dict[str, list[int]]) -> tuple[Finished, ...]:
         requests = list(sampled)
