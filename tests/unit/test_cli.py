@@ -638,11 +638,13 @@ def test_a_known_divergence_is_shown_and_does_not_fail(tailproof: Command, kept:
     assert not Path("other").exists()
     (found,) = json.loads(Path("f.json").read_text())["divergences"]
     assert found["baseline"] == "known"
+    # Wrong states spread into KV, which a longer run sees first in some cases.
+    both = baseline(entry(kind=recorded["kind"]), entry(id="spread", rule="SF1", kind="kv-of-hit"))
     check = ("check", "--target", "reference+stale-state", "--seconds", "0.5", "--seed", "1")
-    ended = tailproof(*check, "--baseline", known, "--json", "c.json")
+    ended = tailproof(*check, "--baseline", both, "--json", "c.json")
     document = json.loads(Path("c.json").read_text())
-    assert [v["rule"] for v in document["verdicts"] if v["verdict"] == "known"] == ["SF2"]
-    assert [(item["id"], item["verdict"]) for item in document["known"]] == [("known", "FAILED")]
+    assert "SF2" in [v["rule"] for v in document["verdicts"] if v["verdict"] == "known"]
+    assert ("known", "FAILED") in [(item["id"], item["verdict"]) for item in document["known"]]
     assert ended.code == 0
 
 
@@ -675,24 +677,24 @@ LK1  The hit is the greatest length, at most P − 1 and on the grid, that every
 """
 
 DIVERGENCE_TEXT = """\
-BROKEN PM1-scan-capped-6670d136: 9 cases, first case 3 after 0.0 s
-       PM1 is broken: request 'B' of 4 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
+BROKEN PM1-scan-capped-03b7099b: 7 cases, first case 4 after 0.0 s
+       PM1 is broken: request 'B' of 3 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
        The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
        Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
-       Setting: U 2, Mamba block 2, EAGLE with 1 drafts, no group marked, exports aligned to 2, retention 0, \
+       Setting: U 1, Mamba block 2, EAGLE with 1 drafts, no group marked, exports aligned to 1, retention 0, \
 8192 tokens a step.
-       step 0: A arrives, P = 4 (3 of 'a' + 1 of 'b'), so C = 2.
-       step 1: B arrives, P = 4 (3 of 'a' + 1 of 'b'), so C = 2.
-       step 2: A is admitted with 0 of 4 tokens reused (as due).
-       step 2: B is admitted with 0 of 4 tokens reused (due was 2).
-       step 2: A computes [0, 4), exports its state at 2.
-       step 2: B computes [0, 4), exports its state at 2.
+       step 0: A arrives, P = 3 (3 of 'a'), so C = 2.
+       step 1: B arrives, P = 3 (3 of 'a'), so C = 2.
+       step 2: A is admitted with 0 of 3 tokens reused (as due).
+       step 2: B is admitted with 0 of 3 tokens reused (due was 2), and learns that 1 tokens are shared.
+       step 2: A computes [0, 3), exports its state at 2.
+       step 2: B computes [0, 3), exports its state at 2.
        step 2: states become visible at 2.
        The tokens of B:
-       0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│
-                                          └2 C                             4 P┘
+       0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│░░░░░░░░░░░░░░░░░░░░░░░│
+                                                      └2 C                 3 P┘
        ░ this step
-       reproduce: tailproof replay divergences/PM1-scan-capped-6670d136.json --target reference+scan-capped
+       reproduce: tailproof replay divergences/PM1-scan-capped-03b7099b.json --target reference+scan-capped
 
 1 new divergences, 0 known
 """
