@@ -168,7 +168,7 @@ class SlowEngine:
             raise TraceError(f"steps[{at}] ({NAMES[type(step)]}): not a step of the core tier")
 
     def _submit(self, at: int, step: Submit) -> Observation:
-        history = History.of(step, self.prefixes, len(self.histories))
+        history = History.of(step, self.prefixes, self.histories)
         self.histories[step.id] = history
         self.expected[step.id] = states([*history.tokens, *history.sampled], step.salt)
         self.sampled[step.id] = []

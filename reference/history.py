@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reference.exact_model import outputs
-from spec.trace import Submit, prompt_length, prompt_tokens
+from spec.trace import TURN, Submit, prompt_length, prompt_tokens
 
 
 class Prefixes:
@@ -69,17 +69,23 @@ class History:
         """Outputs so far."""
         return self.known - self.prompt
 
+    @property
+    def turn(self) -> list[int]:
+        """All its tokens once it has ended: prompt and outputs."""
+        return self.tokens[: self.prompt] + self.sampled
+
     @staticmethod
-    def of(submit: Submit, prefixes: Prefixes, order: int) -> History:
-        """The history of a request that has just arrived."""
-        tokens = prompt_tokens(submit.prompt)
+    def of(submit: Submit, prefixes: Prefixes, earlier: Mapping[str, History]) -> History:
+        """The history of a request that has just arrived after `earlier` ones."""
+        named = {name.removeprefix(TURN) for name, _ in submit.prompt if name.startswith(TURN)}
+        tokens = prompt_tokens(submit.prompt, {name: earlier[name].turn for name in named})
         history = History(
             submit=submit,
             prompt=prompt_length(submit.prompt),
             tokens=tokens,
             sampled=outputs(tokens, submit.outputs, submit.salt),
             numbers=[],
-            order=order,
+            order=len(earlier),
         )
         prefixes.extend(history.numbers, history.tokens, submit.salt)
         return history

@@ -101,7 +101,7 @@ class Oracle:
         """What the observation must agree with; changes nothing but arrivals."""
         step = self.step(observation)
         if isinstance(step, Submit) and step.id not in self.histories:
-            self.histories[step.id] = History.of(step, self.prefixes, len(self.histories))
+            self.histories[step.id] = History.of(step, self.prefixes, self.histories)
         before = tuple(history.id for history in self.live())
         roomy = self._roomy()
         if isinstance(step, ResetLocal):

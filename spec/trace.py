@@ -8,7 +8,7 @@ tokens unless a field says otherwise. Decoding from JSON lives in `adapters.prot
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -20,6 +20,7 @@ GATE_KINDS = ("put", "get")
 GATE_ACTIONS = ("hold", "release", "fail")
 TOKEN_SPACE = 2_000_000_011
 LONGEST_SEGMENT = 1_000_000
+TURN = "@"
 
 
 class TraceError(ValueError):
@@ -70,7 +71,8 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A request arrives. `prompt` is a sequence of (segment name, tokens taken from its start)."""
+    """A request arrives. `prompt` is a sequence of (segment name, tokens taken from its start); the segment
+    `@ID` is everything of an earlier request: its prompt and its outputs (a next turn)."""
 
     id: str
     prompt: tuple[tuple[str, int], ...]
@@ -176,10 +178,18 @@ def prompt_length(prompt: Sequence[tuple[str, int]]) -> int:
     return sum(length for _, length in prompt)
 
 
-def prompt_tokens(prompt: Sequence[tuple[str, int]]) -> list[int]:
-    """Token ids of a prompt: the i-th token of a segment depends on the segment's name and i only."""
+def prompt_tokens(
+    prompt: Sequence[tuple[str, int]], turns: Mapping[str, Sequence[int]] | None = None
+) -> list[int]:
+    """Token ids of a prompt: the i-th token of a segment depends on the segment's name and i only.
+
+    `turns` holds the tokens of earlier requests, prompt and outputs, for segments that continue them.
+    """
     tokens: list[int] = []
     for name, length in prompt:
+        if name.startswith(TURN):
+            tokens.extend((turns or {})[name.removeprefix(TURN)][:length])
+            continue
         base = zlib.crc32(name.encode()) * 65_537
         tokens.extend(islice(_segment(base), length))
     return tokens
@@ -206,14 +216,14 @@ def validate(trace: Trace) -> None:
     _check_configuration(configuration)
     if not trace.steps:
         raise TraceError("steps: a trace needs at least one step")
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for index, step in enumerate(trace.steps):
         where = f"steps[{index}] ({NAMES[type(step)]})"
         if isinstance(step, STORE_STEPS) and configuration.store == "off":
             raise TraceError(f"{where}: needs a store, but configuration.store is 'off'")
         if isinstance(step, Submit):
             _check_submit(step, where, seen)
-            seen.add(step.id)
+            seen[step.id] = prompt_length(step.prompt) + step.outputs
         elif isinstance(step, Abort) and step.id not in seen:
             raise TraceError(f"{where}: request {step.id!r} was never submitted before this step")
         elif isinstance(step, Run) and step.steps < 1:
@@ -239,7 +249,7 @@ def _check_configuration(configuration: Configuration) -> None:
         )
 
 
-def _check_submit(step: Submit, where: str, seen: set[str]) -> None:
+def _check_submit(step: Submit, where: str, seen: Mapping[str, int]) -> None:
     if not step.id:
         raise TraceError(f"{where}: id must not be empty")
     if step.id in seen:
@@ -253,5 +263,15 @@ def _check_submit(step: Submit, where: str, seen: set[str]) -> None:
             raise TraceError(
                 f"{where}: segment {name!r} has length {length}, it must lie in 1..{LONGEST_SEGMENT}"
             )
+        if name.startswith(TURN):
+            longest = seen.get(name.removeprefix(TURN))
+            if longest is None:
+                raise TraceError(
+                    f"{where}: segment {name!r} continues a request that was not submitted before"
+                )
+            if length > longest:
+                raise TraceError(
+                    f"{where}: segment {name!r} has length {length}, that request has {longest} tokens in all"
+                )
     if step.outputs < 1:
         raise TraceError(f"{where}: outputs must be 1 or more, got {step.outputs}")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
-from spec.trace import Abort, Configuration, ResetLocal, Submit, Trace, prompt_length
+from spec.trace import TURN, Abort, Configuration, ResetLocal, Submit, Trace, prompt_length
 
 # Every tag, in the order in which a report shows them; a tag that is never reached is shown with 0.
 TAGS: tuple[str, ...] = (
@@ -47,6 +47,7 @@ TAGS: tuple[str, ...] = (
     "shared prefix ends inside a unit",
     "shared prefix ends inside a block",
     "shared prefix ends at a block end",
+    "next turn of an earlier request",
     "other salt",
     "same prefix, same step",
     "several live requests",
@@ -144,6 +145,8 @@ def _request_tags(trace: Trace) -> Iterator[str]:
             yield "P at most U"
         if length > trace.configuration.budget:
             yield "budget cuts a prompt"
+        if submit.prompt[0][0].startswith(TURN):
+            yield "next turn of an earlier request"
         yield from _kinship_tags(submit, earlier, unit, block)
         earlier.append(submit)
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+from spec.trace import TURN, Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 
 LONGEST_PROMPT = 200
 Prompt = tuple[tuple[str, int], ...]
@@ -43,6 +43,7 @@ class _Draft:
     steps: list[Step] = field(default_factory=list)
     prompts: list[Prompt] = field(default_factory=list)
     salts: list[str | None] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
     live: list[str] = field(default_factory=list)
 
 
@@ -158,6 +159,7 @@ def _submit(draft: _Draft, prompt: Prompt, salt: str | None) -> None:
     priority = rng.randint(0, 2) if draft.configuration.policy == "priority" else 0
     draft.steps.append(Submit(name, prompt, outputs, priority=priority, salt=salt))
     draft.prompts.append(prompt)
+    draft.lengths.append(_total(prompt) + outputs)
     draft.salts.append(salt)
     draft.live.append(name)
 
@@ -184,9 +186,11 @@ def _prompt(draft: _Draft) -> tuple[Prompt, str | None]:
     choice = rng.random()
     if rng.random() < 0.04:
         salt = "t" if salt is None else None
-    if choice < 0.4:
+    if choice < 0.15:
+        return _next_turn(draft, index), salt
+    if choice < 0.45:
         return base, salt
-    if choice < 0.6:
+    if choice < 0.65:
         more = rng.choice((1, unit - 1, unit, unit + 1, 2 * unit, rng.randint(1, 40)))
         return _longer(base, max(more, 1)), salt
     shared = min(_length(draft), _total(base) - 1)
@@ -194,6 +198,14 @@ def _prompt(draft: _Draft) -> tuple[Prompt, str | None]:
         return base, salt
     tail = max(_length(draft) - shared, rng.randint(1, 2 * unit))
     return (*_shorter(base, shared), (f"p{len(draft.prompts)}", tail)), salt
+
+
+def _next_turn(draft: _Draft, index: int) -> Prompt:
+    """What an earlier request was given and gave, all or nearly all of it, and something new."""
+    rng = draft.rng
+    whole = draft.lengths[index]
+    kept = max(whole - rng.choice((0, 0, 0, 1, draft.configuration.unit)), 1)
+    return (f"{TURN}r{index}", kept), (f"p{len(draft.prompts)}", rng.randint(1, 24))
 
 
 def _length(draft: _Draft) -> int:

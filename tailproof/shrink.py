@@ -7,7 +7,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from spec.geometry import Geometry, GeometryError
-from spec.trace import Abort, Configuration, Run, Settle, Step, Submit, Trace, TraceError, validate
+from spec.trace import (
+    TURN,
+    Abort,
+    Configuration,
+    Run,
+    Settle,
+    Step,
+    Submit,
+    Trace,
+    TraceError,
+    prompt_length,
+    validate,
+)
 
 Fails = Callable[[Trace], bool]
 
@@ -38,13 +50,30 @@ def _descend(
     found = True
     while found:
         found = False
-        for candidate in candidates(best):
+        for candidate in map(_fitted, candidates(best)):
             if time.monotonic() > deadline:
                 return best
             if candidate != best and _runnable(candidate) and fails(candidate):
                 best, found = candidate, True
                 break
     return best
+
+
+def _fitted(trace: Trace) -> Trace:
+    """Cut segments that continue an earlier request to what that request now has."""
+    totals: dict[str, int] = {}
+    steps: list[Step] = []
+    for step in trace.steps:
+        if isinstance(step, Submit):
+            prompt = tuple((name, min(length, _most(totals, name, length))) for name, length in step.prompt)
+            step = replace(step, prompt=prompt)
+            totals[step.id] = prompt_length(prompt) + step.outputs
+        steps.append(step)
+    return replace(trace, steps=tuple(steps))
+
+
+def _most(totals: dict[str, int], name: str, length: int) -> int:
+    return totals.get(name.removeprefix(TURN), length) if name.startswith(TURN) else length
 
 
 def _runnable(trace: Trace) -> bool:
@@ -146,7 +175,13 @@ def _accepting(step: Step, most: int) -> Step:
 
 
 def _shorter_steps(trace: Trace) -> Iterator[Trace]:
+    prompts = {submit.id: submit.prompt for submit in trace.submits()}
     for index, step in enumerate(trace.steps):
+        if isinstance(step, Submit) and step.prompt[0][0].startswith(TURN):
+            # As if the next turn repeated the earlier prompt without its outputs.
+            before = prompts.get(step.prompt[0][0].removeprefix(TURN), ())
+            plain = replace(step, prompt=(*before, *step.prompt[1:]))
+            yield replace(trace, steps=(*trace.steps[:index], plain, *trace.steps[index + 1 :]))
         for shorter in _shorter(step, trace.configuration):
             yield replace(trace, steps=(*trace.steps[:index], shorter, *trace.steps[index + 1 :]))
     names = {name for submit in trace.submits() for name, _ in submit.prompt}
@@ -228,7 +263,11 @@ def _renamed(trace: Trace) -> Trace:
     for submit in trace.submits():
         requests.setdefault(submit.id, _letter(len(requests), "A"))
         for name, _ in submit.prompt:
-            segments.setdefault(name, _letter(len(segments), "a"))
+            if name.startswith(TURN):
+                segments[name] = TURN + requests[name.removeprefix(TURN)]
+            else:
+                fresh = sum(not key.startswith(TURN) for key in segments)
+                segments.setdefault(name, _letter(fresh, "a"))
     steps: list[Step] = []
     for step in trace.steps:
         if isinstance(step, Submit):

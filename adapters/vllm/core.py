@@ -105,6 +105,7 @@ class VllmSession:
             memory,
         )
         self._requests: dict[str, Any] = {}
+        self._turns: dict[str, list[int]] = {}
         self._sampled: dict[str, list[int]] = {}
         self._cached: dict[str, int | None] = {}
         self._hashes: dict[bytes, tuple[str, int]] = {}
@@ -210,9 +211,10 @@ class VllmSession:
         room = MODEL_LENGTH - self.configuration.speculative - 1
         if prompt_length(step.prompt) + step.outputs > room:
             raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
-        tokens = prompt_tokens(step.prompt)
+        tokens = prompt_tokens(step.prompt, self._turns)
         self._arrivals += 1
         self.runner.submit(step.id, tokens, step.outputs, step.salt)
+        self._turns[step.id] = tokens + self.runner.requests[step.id].content.sampled[: step.outputs]
         request = self._timed(
             self._request_type,
             request_id=step.id,

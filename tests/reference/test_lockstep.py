@@ -80,6 +80,23 @@ def test_an_evicted_entry_is_judged_only_when_the_pool_has_room() -> None:
         assert (divergence and divergence.rule) == due
 
 
+def test_a_next_turn_reuses_what_the_outputs_left() -> None:
+    """Dense retention keeps a state at each block end of the decode: the next turn hits past the prompt."""
+    groups = Group("full", 4), Group("mamba", 4)
+    steps = (
+        Submit("A", (("a", 20),), outputs=15),
+        Settle(),
+        Submit("B", (("@A", 35), ("b", 3))),
+        Settle(),
+    )
+    opened = open_target(Target.parse("reference"), lambda line: None)
+    for retention, hit in ((None, 32), (0, 18)):
+        trace = Trace(Configuration(groups, 2, retention=retention), steps)
+        outcome = opened.run(trace)
+        assert compare(trace, outcome) is None
+        assert [item.local for seen in outcome.observations for item in seen.admitted] == [0, hit]
+
+
 def test_a_reset_with_running_requests_starts_them_again() -> None:
     groups = Group("full", 4), Group("mamba", 4)
     steps = (Submit("A", (("a", 20),), outputs=8), Run(9), ResetLocal(running=True), Settle())

@@ -677,24 +677,25 @@ LK1  The hit is the greatest length, at most P − 1 and on the grid, that every
 """
 
 DIVERGENCE_TEXT = """\
-BROKEN PM1-scan-capped-03b7099b: 7 cases, first case 4 after 0.0 s
-       PM1 is broken: request 'B' of 3 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
+BROKEN PM1-scan-capped-ab95a0a0: 10 cases, first case 3 after 0.0 s
+       PM1 is broken: request 'B' of 4 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
        The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
        Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
-       Setting: U 1, Mamba block 2, EAGLE with 1 drafts, no group marked, exports aligned to 1, retention 0, \
+       Setting: U 2, Mamba block 2, EAGLE with 1 drafts, no group marked, states at chunk ends, retention 0, \
 8192 tokens a step.
-       step 0: A arrives, P = 3 (3 of 'a'), so C = 2.
-       step 1: B arrives, P = 3 (3 of 'a'), so C = 2.
-       step 2: A is admitted with 0 of 3 tokens reused (as due).
-       step 2: B is admitted with 0 of 3 tokens reused (due was 2), and learns that 1 tokens are shared.
-       step 2: A computes [0, 3), exports its state at 2.
-       step 2: B computes [0, 3), exports its state at 2.
-       step 2: states become visible at 2.
+       step 0: A arrives, P = 4 (4 of 'a'), so C = 2.
+       step 1: A is admitted with 0 of 4 tokens reused (as due).
+       step 1: A computes [0, 2).
+       step 1: states become visible at 2.
+       step 2: A computes [2, 4).
+       step 3: B arrives, P = 4 (4 of 'a'), so C = 2.
+       step 4: B is admitted with 0 of 4 tokens reused (due was 2).
+       step 4: B computes [0, 2).
        The tokens of B:
-       0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│░░░░░░░░░░░░░░░░░░░░░░░│
-                                                      └2 C                 3 P┘
+       0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│───────────────────────────────────│
+                                          └2 C                             4 P┘
        ░ this step
-       reproduce: tailproof replay divergences/PM1-scan-capped-03b7099b.json --target reference+scan-capped
+       reproduce: tailproof replay divergences/PM1-scan-capped-ab95a0a0.json --target reference+scan-capped
 
 1 new divergences, 0 known
 """

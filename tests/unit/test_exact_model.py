@@ -276,7 +276,7 @@ def test_kv_of_a_state_is_never_the_state() -> None:
 def test_prefixes_are_the_same_exactly_when_their_content_is(one: str | None, two: str | None) -> None:
     prefixes = Prefixes(4)
     numbers = [
-        History.of(Submit(f"r{index}", (("p", 8),), salt=salt), prefixes, index).numbers
+        History.of(Submit(f"r{index}", (("p", 8),), salt=salt), prefixes, {}).numbers
         for index, salt in enumerate((one, two))
     ]
     contents = [Content(prompt_tokens((("p", 8),)), 0, salt).state.tolist() for salt in (one, two)]

@@ -259,6 +259,16 @@ BAD: list[tuple[str, object, str]] = [
         stepped({**SUBMIT, "prompt": []}),
         "steps[0] (submit): prompt needs at least one segment",
     ),
+    (
+        "turn of nobody",
+        stepped({"do": "submit", "id": "a", "prompt": [["@z", 4]]}),
+        "steps[0] (submit): segment '@z' continues a request that was not submitted before",
+    ),
+    (
+        "turn longer than its request",
+        stepped(SUBMIT, {"do": "submit", "id": "next", "prompt": [["@" + str(SUBMIT["id"]), 999]]}),
+        f"steps[1] (submit): segment '@{SUBMIT['id']}' has length 999, that request has",
+    ),
     ("no outputs", stepped({**SUBMIT, "outputs": 0}), "steps[0] (submit): outputs must be 1 or more, got 0"),
     (
         "abort of an unknown id",
