@@ -79,6 +79,19 @@ def _powers(base: int, size: int, device: str) -> torch.Tensor:
     return torch.cumprod(steps, 0)
 
 
+def _states(tokens: torch.Tensor, first: int) -> torch.Tensor:
+    """The states after 0 … n tokens, shape [n + 1], all at once: the recurrence is linear and its factor has
+    an inverse modulo 2**64."""
+    import torch
+
+    size, device = 1 << len(tokens).bit_length(), str(tokens.device)
+    powers = _powers(_FACTOR, size + 1, device)[: len(tokens) + 1]
+    inverse = _powers(pow(_FACTOR, -1, _WRAP), size + 1, device)[1 : len(tokens) + 1]
+    states = powers * first
+    states[1:] += powers[1:] * torch.cumsum((tokens + _SHIFT) * inverse, 0)
+    return states
+
+
 class Content:
     """What one request's cache must hold: `state[p]` after p tokens (shape [n + 1]) and `kv[p]` of token p
     (shape [n]), for the prompt and `extra` sampled tokens."""
@@ -86,15 +99,15 @@ class Content:
     def __init__(self, prompt: Sequence[int], extra: int, salt: str | None, device: str = "cpu") -> None:
         import torch
 
-        self.sampled = outputs(prompt, extra, salt)
-        tokens = torch.tensor([*prompt, *self.sampled], dtype=torch.int64, device=device)
-        size = 1 << len(tokens).bit_length()
-        powers = _powers(_FACTOR, size + 1, device)[: len(tokens) + 1]
-        inverse = _powers(pow(_FACTOR, -1, _WRAP), size + 1, device)[1 : len(tokens) + 1]
-        sums = torch.cumsum((tokens + _SHIFT) * inverse, 0)
-        self.state = powers.clone()
-        self.state *= first_state(salt)
-        self.state[1:] += powers[1:] * sums
+        begun = _states(torch.tensor(prompt, dtype=torch.int64, device=device), first_state(salt))
+        self.sampled: list[int] = []
+        after: list[int] = []
+        state = int(begun[-1])
+        for _ in range(extra):
+            self.sampled.append(output_token(state))
+            state = next_state(state, self.sampled[-1])
+            after.append(state)
+        self.state = torch.cat((begun, torch.tensor(after, dtype=torch.int64, device=device)))
         self.kv = self.state[1:] ^ KV_MASK
 
     def drifted(self, start: int, end: int, state: int) -> torch.Tensor:

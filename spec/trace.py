@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 FORMAT = 1
 KINDS = ("full", "mamba")
@@ -190,16 +189,9 @@ def prompt_tokens(
         if name.startswith(TURN):
             tokens.extend((turns or {})[name.removeprefix(TURN)][:length])
             continue
-        base = zlib.crc32(name.encode()) * 65_537
-        tokens.extend(islice(_segment(base), length))
+        base = zlib.crc32(name.encode()) * 65_537 % TOKEN_SPACE
+        tokens.extend([(base + index * 48_271) % TOKEN_SPACE + 3 for index in range(length)])
     return tokens
-
-
-def _segment(base: int) -> Iterator[int]:
-    value = base % TOKEN_SPACE
-    while True:
-        yield value + 3
-        value = (value + 48_271) % TOKEN_SPACE
 
 
 def validate(trace: Trace) -> None:
