@@ -55,7 +55,6 @@ def test_fuzzing_finds_nothing_that_the_baseline_does_not_know(vllm: Worker, see
     report = fuzz([vllm], DEFAULT, seed=seed, cases=700, baseline=BASELINE)
     assert [found.explanation for found in report.broken] == []
     assert report.coverage.unreached() == []
-    assert report.target_share >= 0.3, "far below the 40% of a quiet machine: the adapter has become slow"
 
 
 @pytest.mark.parametrize("step", ["b", "c", "e", "f", "g"])
