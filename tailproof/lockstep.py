@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from reference.cache import SlowCache
+from reference.history import History
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
 from spec.chunking import must_advance
 from spec.geometry import Geometry
@@ -208,7 +209,7 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
     for entry in missing:
         yield _missing(oracle, forecast, entry, stray_states)
     for entry in forecast.stray:
-        yield _stray(oracle, forecast, entry, missing)
+        yield _stray(oracle, observation, forecast, entry)
     if forecast.roomy and observation.do != "reset_local":
         for entry in forecast.lost:
             yield Finding(
@@ -242,14 +243,22 @@ def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry
     return Finding("RT1", f"missing-{kind}{beside}", text, entry.request, entry.position)
 
 
-def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry]) -> Finding:
+def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: Entry) -> Finding:
     place = _place(oracle, entry)
+    for request in observation.preempted:
+        if _has_prefix(oracle, oracle.histories[request], entry):
+            rule = "RT1" if oracle.geometry.groups[entry.group].kind == "full" else "CH3"
+            text = (
+                f"{place} is visible, but was not computed: request {request!r} was preempted in the step "
+                "that scheduled it"
+            )
+            return Finding(rule, "scheduled-then-preempted", text, request, entry.position)
     if oracle.geometry.groups[entry.group].kind == "full":
         text = f"{place} is visible but was not computed"
         return Finding("RT1", "uncomputed", text, entry.request, entry.position)
     block = oracle.geometry.mamba_block
     for chunk in forecast.chunks:
-        if not _same_prefix(oracle, chunk, entry):
+        if not _has_prefix(oracle, chunk.history, entry):
             continue
         item, left = chunk.scheduled, chunk.publications
         if left.overwritten == entry.position:
@@ -265,12 +274,13 @@ def _stray(oracle: Oracle, forecast: Forecast, entry: Entry, missing: list[Entry
     return Finding("CH3", "mid-chunk", text, entry.request, entry.position)
 
 
-def _same_prefix(oracle: Oracle, chunk: ChunkForecast, entry: Entry) -> bool:
+def _has_prefix(oracle: Oracle, history: History, entry: Entry) -> bool:
+    """Whether a request begins with the prefix of an entry."""
     unit = oracle.geometry.unit
-    if len(chunk.history.numbers) * unit < entry.position:
+    if len(history.numbers) * unit < entry.position:
         return False
     owner = oracle.histories[entry.request]
-    return chunk.history.number(entry.position, unit) == owner.number(entry.position, unit)
+    return history.number(entry.position, unit) == owner.number(entry.position, unit)
 
 
 def _place(oracle: Oracle, entry: Entry) -> str:
