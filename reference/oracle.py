@@ -73,8 +73,9 @@ class Forecast:
 class Oracle:
     """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order.
 
-    `passed` are the Mamba keys of block ends that a chunk which began inside the block ran past: no state
-    was ever computed there by that request. `charged` bounds the blocks filled since the last reset.
+    `passed` are visible Mamba keys of block ends that an exporting chunk, begun inside the block, ran past:
+    it computed no state there, and may have registered another under the key. `charged` bounds the blocks
+    filled since the last reset.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -243,6 +244,7 @@ class Oracle:
         if isinstance(step, ResetLocal) and observation.reset:
             self.required.clear()
             self.materialised.clear()
+            self.passed.clear()
             self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
@@ -260,6 +262,7 @@ class Oracle:
         withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
         self.cache.visible -= withdrawn
         self.cache.publish(self.cache.key_of(entry, self.histories) for entry in observation.published)
+        self._note_passed(forecast)
         self.required.update(
             (key, entry) for key, entry in forecast.must.items() if key in self.cache.visible
         )
@@ -271,6 +274,16 @@ class Oracle:
         if isinstance(step, Abort):
             self.histories[step.id].state = "finished"
 
+    def _note_passed(self, forecast: Forecast) -> None:
+        block, unit = self.geometry.mamba_block, self.geometry.unit
+        for chunk in forecast.chunks:
+            item, history = chunk.scheduled, chunk.history
+            boundary = -(-item.start // block) * block
+            known = boundary // unit <= len(history.numbers)
+            if chunk.publications.export and known and item.start < boundary < item.end:
+                keys = {self.cache.key(group.index, history, boundary) for group in self.geometry.mamba}
+                self.passed |= keys & self.cache.visible
+
     def _preempted_by_reset(self, step: Step, observation: Observation) -> list[str]:
         if isinstance(step, ResetLocal) and step.running and observation.reset:
             return [history.id for history in self.live() if history.state == "running"]
@@ -279,12 +292,6 @@ class Oracle:
     def _advance(self, chunk: ChunkForecast, step: Step, admitted: bool) -> None:
         history, item = chunk.history, chunk.scheduled
         history.computed = item.end
-        block = self.geometry.mamba_block
-        boundary = -(-item.start // block) * block
-        if item.start < boundary < item.end and boundary // self.geometry.unit <= len(history.numbers):
-            self.passed.update(
-                self.cache.key(group.index, history, boundary) for group in self.geometry.mamba
-            )
         if chunk.publications.sure < history.known:
             return
         assert isinstance(step, Run | Settle)

@@ -46,7 +46,6 @@ class Divergence:
     finding: Finding
     index: int
     at: int
-    target: str = ""
 
     @property
     def rule(self) -> str:
@@ -59,10 +58,10 @@ def compare(
 ) -> Divergence | None:
     """Judge a whole run; None when every comparison holds.
 
+    `visit` is called with every observation and its forecast, for coverage counts.
+
     Raises:
         IncompleteError: when the outcome ends before its trace without a failure.
-
-    `visit` is called with every observation and its forecast, for coverage counts.
     """
     oracle = Oracle(trace)
     for index, observation in enumerate(outcome.observations):
@@ -203,8 +202,6 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
     """Mode "visible entries": must ⊆ visible ⊆ must ∪ may. Entries that may be visible are a choice; what
     vanished is only judged when the pool has room for everything, since eviction is a choice too."""
     missing = list(forecast.missing)
-    if not forecast.roomy and observation.withdrawn:
-        missing = []
     stray_states = [entry for entry in forecast.stray if oracle.geometry.groups[entry.group].kind == "mamba"]
     for entry in missing:
         yield _missing(oracle, forecast, entry, stray_states)
@@ -294,8 +291,14 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
     for read in observation.failed_reads:
         where = f"group {read.group} of request {read.request!r}"
         if read.what == "kv":
-            kind = "kv-of-hit" if hits.get(read.request, 0) > read.position else "kv"
             text = f"{where} read wrong KV at token {read.position}"
+            kind = "kv-of-hit" if hits.get(read.request, 0) > read.position else "kv"
+            if kind == "kv-of-hit" and _chained(oracle, forecast, read.request, read.group):
+                kind = "kv-of-chained-copy"
+                text = f"{text}, in a block that an earlier request of the step copied too"
+            elif kind == "kv-of-hit" and _in_progress(oracle, forecast, read.request, read.position):
+                kind = "kv-in-progress"
+                text = f"{text}, which another request computes in the same step"
             yield Finding("SF1", kind, text, read.request, read.position)
         else:
             what = "the null block" if read.what == "null" else "a wrong state"
@@ -306,6 +309,33 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
                 kind, why = "state-of-passed-boundary", ", a block end that an earlier chunk ran past"
             text = f"{where} read {what} for the state after {read.position}{why}"
             yield Finding("SF2", kind, text, read.request, read.position)
+
+
+def _chained(oracle: Oracle, forecast: Forecast, request: str, group: int) -> bool:
+    """Whether an earlier admission of the step resumes inside the same block of the same prefix, so that both
+    get copies of it."""
+    block = oracle.geometry.groups[group].block
+    later = next(item for item in forecast.admissions if item.history.id == request)
+    hit = later.admitted.local
+    for earlier in forecast.admissions[: forecast.admissions.index(later)]:
+        other = earlier.admitted.local
+        if hit % block and other % block and hit // block == other // block:
+            shared = min(hit, other)
+            if earlier.history.tokens[:shared] == later.history.tokens[:shared]:
+                return True
+    return False
+
+
+def _in_progress(oracle: Oracle, forecast: Forecast, request: str, position: int) -> bool:
+    """Whether another request computes the token at `position` of the same prefix in this step, so that a
+    copy made before the step holds nothing yet."""
+    prefix = oracle.histories[request].tokens[: position + 1]
+    return any(
+        chunk.history.id != request
+        and chunk.scheduled.start <= position < chunk.scheduled.end
+        and chunk.history.tokens[: position + 1] == prefix
+        for chunk in forecast.chunks
+    )
 
 
 def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
