@@ -83,6 +83,10 @@ class Session(Protocol):
         """Seconds spent inside the target so far."""
         ...
 
+    def units(self) -> tuple[int, int] | None:
+        """The hash unit and the grid of hits, in tokens, that the target's workers use; None without."""
+        ...
+
 
 class System(Protocol):
     """A system under test."""

@@ -66,7 +66,8 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
             observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
         if observations and observations[-1].failure is not None:
             break
-    return Reply(outcome=Outcome(tuple(observations), time.perf_counter() - began, session.target_seconds()))
+    seconds = time.perf_counter() - began
+    return Reply(outcome=Outcome(tuple(observations), seconds, session.target_seconds(), session.units()))
 
 
 def _error(problem: Exception) -> Reply:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from reference.history import History
 from spec.geometry import Geometry, GroupGeometry
-from spec.lookup import attention_extent, attention_serves, greatest_hit, junction, mamba_serves
+from spec.lookup import (
+    attention_extent,
+    attention_serves,
+    greatest_hit,
+    junction,
+    mamba_serves,
+    window_serves,
+)
 from spec.observation import Entry
 
 Key = tuple[int, int]
@@ -15,11 +22,13 @@ Key = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What a request may reuse: `hit` and `junction` in tokens, and each attention group's `extents`."""
+    """What a request may reuse: `hit` and `junction` in tokens (`highest` where attention layouts differ and
+    the junction may lie above), and each full attention group's `extents`."""
 
     hit: int
     junction: int
     extents: tuple[int, ...]
+    highest: int = 0
 
 
 class SlowCache:
@@ -44,27 +53,44 @@ class SlowCache:
         extents = {group.index: self.extent(history, group, limit, visible) for group in geometry.attention}
         layouts = [
             _attention(
-                [(group.margin, extents[group.index]) for group in geometry.attention if group.block == block]
+                [
+                    (group.margin, extents[group.index])
+                    for group in geometry.attention
+                    if group.layout == layout
+                ]
             )
-            for block in sorted({group.block for group in geometry.attention})
+            for layout in dict.fromkeys(group.layout for group in geometry.attention)
         ]
+        windows = [self.window(history, group, visible) for group in geometry.windows]
         states = [self.states(history, group, visible) for group in geometry.mamba]
-        hit = greatest_hit(limit, geometry.grid, [*layouts, *states])
-        return Lookup(hit, junction(limit, geometry.grid, hit, layouts), tuple(extents.values()))
+        hit = greatest_hit(limit, geometry.grid, [*layouts, *windows, *states])
+        least, highest = junction(limit, geometry.grid, hit, layouts)
+        return Lookup(hit, least, tuple(extents.values()), highest)
 
     def extent(
         self, history: History, group: GroupGeometry, limit: int, visible: set[Key] | None = None
     ) -> int:
         """E_g: how far the group's proof reaches for a request."""
-        geometry = self.geometry
-        hashes = geometry.profile.hashes(history.known, geometry.unit, geometry.eagle)
         return attention_extent(
             self.sees(history, group.index, visible),
             group.block,
-            geometry.unit,
-            geometry.profile.bound(limit, group.margin, hashes, geometry.unit),
-            geometry.fine,
+            self.geometry.unit,
+            self.bound(history, group, limit),
+            self.geometry.fine,
         )
+
+    def bound(self, history: History, group: GroupGeometry, limit: int) -> int:
+        """The scan bound of PM1 for a request in a group."""
+        geometry = self.geometry
+        hashes = geometry.profile.hashes(history.known, geometry.unit, geometry.eagle)
+        return geometry.profile.bound(limit, group.margin, hashes, geometry.unit)
+
+    def window(
+        self, history: History, group: GroupGeometry, visible: set[Key] | None = None
+    ) -> Callable[[int], bool]:
+        """Which lengths a sliding-window group serves."""
+        sees, bound = self.sees(history, group.index, visible), self.bound(history, group, history.known - 1)
+        return lambda length: window_serves(length, group.block, group.window, group.margin, bound, sees)
 
     def states(
         self, history: History, group: GroupGeometry, visible: set[Key] | None = None

@@ -7,7 +7,7 @@ subclass that overrides one of them. It publishes exactly what must be visible a
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from reference.cache import Key, Lookup, SlowCache
 from reference.exact_model import first_state, next_state, output_token, states
@@ -15,7 +15,18 @@ from reference.history import History, Prefixes
 from reference.publish import Publications, publications
 from spec.chunking import can_export, junction_stop, required_stops, settle_bound
 from spec.geometry import Geometry
-from spec.observation import Admitted, Entry, FailedRead, Failure, Finished, Observation, Scheduled
+from spec.lookup import window_blocks
+from spec.observation import (
+    Admitted,
+    Counters,
+    Entry,
+    Event,
+    FailedRead,
+    Failure,
+    Finished,
+    Observation,
+    Scheduled,
+)
 from spec.trace import NAMES, Abort, Configuration, ResetLocal, Run, Settle, Step, Submit, TraceError
 
 IDLE_STEPS = 3
@@ -39,6 +50,8 @@ class SlowEngine:
         self.sampled: dict[str, list[int]] = {}
         self.cached: dict[str, int] = {}
         self.leaked = 0
+        self.pending: list[Event] = []
+        self.ending: list[History] = []
         self._began = time.perf_counter()
 
     # The rules, one method each.
@@ -71,7 +84,13 @@ class SlowEngine:
         stops = self.stops(history, start, export)
         if start % block and not export:
             stops["boundary"] = start // block * block + block
-        return min((stop for stop in stops.values() if start < stop < end), default=end)
+        lookahead = self.geometry.lookahead
+        stops = {name: at for name, at in stops.items() if not 0 < history.known - at < lookahead}
+        end = min((stop for stop in stops.values() if start < stop < end), default=end)
+        left = history.known - end
+        if 0 < left < lookahead:
+            end -= lookahead - left
+        return max(end, start)
 
     def export(self, history: History, start: int, end: int) -> int:
         """What the chunk [start, end) would export at the end of the prefill, 0 for nothing."""
@@ -101,6 +120,7 @@ class SlowEngine:
             ),
             checkpoint=geometry.checkpoint,
             block_checkpoint=geometry.block_checkpoint,
+            lookahead=geometry.lookahead,
         )
 
     def must_wait(self, history: History, hit: int, fresh: set[Key]) -> bool:
@@ -137,9 +157,25 @@ class SlowEngine:
         """Whether a request has all its outputs."""
         return history.produced >= history.submit.outputs
 
+    def units(self) -> tuple[int, int] | None:
+        """The hash unit and the grid of hits in use."""
+        return self.geometry.unit, self.geometry.grid
+
     def reset_clears(self) -> bool:
         """Whether a reset really empties the cache."""
         return True
+
+    def told(self, entry: Entry) -> Event | None:
+        """The KV event for an entry that became visible."""
+        block = self.geometry.groups[entry.group].block
+        start = (entry.position - 1) // block * block
+        return Event("stored", (entry,), start, entry.position - start)
+
+    def counted(self, history: History, hit: int) -> Counters:
+        """What an admission adds to the counters."""
+        if history.hit is None:
+            return Counters(requests=1, queries=history.known, hits=hit)
+        return Counters(preempted_requests=1, preempted_queries=history.known, preempted_hits=hit)
 
     # The machinery.
 
@@ -185,9 +221,12 @@ class SlowEngine:
         if step.running:
             for history in reversed(self.running):
                 history.state, history.computed = "waiting", 0
-                self.held.pop(history.id)
+                self.held.pop(history.id, None)
+                if self.configuration.asynchronous:
+                    history.forget(self.configuration.unit)
+                    del self.sampled[history.id][history.told :]
                 self.waiting.insert(0, history)
-            self.running = []
+            self.running, self.ending = [], []
         if self.running:
             return self._observe(at, "reset_local", reset=False)
         gone: tuple[Entry, ...] = ()
@@ -195,7 +234,16 @@ class SlowEngine:
             gone = tuple(self.owners[key] for key in self.cache.visible)
             self.cache.visible.clear()
             self.content.clear()
+            self.pending.append(Event("cleared"))
         return self._observe(at, "reset_local", withdrawn=gone, reset=True)
+
+    def _lag(self, ended: list[History]) -> list[Finished]:
+        """With asynchronous scheduling the end of a request is known a step later."""
+        if not self.configuration.asynchronous:
+            return [self._finish(history, "length") for history in ended]
+        known = [history for history in self.ending if history in self.running]
+        self.ending = ended
+        return [self._finish(history, "length") for history in known]
 
     def _settle(self, at: int, accept: int) -> Iterator[Observation]:
         idle = steps = 0
@@ -220,7 +268,11 @@ class SlowEngine:
         failed: list[FailedRead] = []
         published: dict[Key, Entry] = {}
         fresh: set[Key] = set()
+        counters: list[Counters] = []
+        told = {history.id: history.produced for history in self.running}
         for history in list(self.running):
+            if history in self.ending:
+                continue
             drafts = self.configuration.speculative if history.computed >= history.prefill_end else 0
             item = self._schedule(history, history.computed, budget, drafts)
             if item is not None and self.may_run(history):
@@ -242,15 +294,18 @@ class SlowEngine:
             history.state = "running"
             scheduled.append(item)
             admitted.append(Admitted(history.id, found.hit, 0, found.junction, appeared))
+            counters.append(self.counted(history, found.hit))
             published.update(self._register(item, fresh))
-        finished: list[Finished] = []
+        ended: list[History] = []
         fresh_requests = {item.request for item in admitted}
         for item in scheduled:
             if item.request in fresh_requests:
                 failed.extend(self._adopt(self.histories[item.request], item.start))
-            end = self._compute(item, accept, item.request in fresh_requests)
-            if end is not None:
-                finished.append(end)
+            if self._compute(item, accept, item.request in fresh_requests):
+                ended.append(self.histories[item.request])
+        finished = self._lag(ended)
+        for request, count in told.items():
+            self.histories[request].told = count
         new = tuple(entry for key, entry in published.items() if key in fresh)
         return self._observe(
             at,
@@ -260,7 +315,16 @@ class SlowEngine:
             finished=tuple(finished),
             published=new,
             failed_reads=tuple(failed),
+            events=self._events(new),
+            counters=_sum(counters),
         )
+
+    def _events(self, new: tuple[Entry, ...]) -> tuple[Event, ...] | None:
+        if not self.configuration.events:
+            return None
+        events = (*self.pending, *(event for entry in new if (event := self.told(entry)) is not None))
+        self.pending = []
+        return events
 
     def _schedule(self, history: History, start: int, budget: int, drafts: int) -> Scheduled | None:
         if start < history.prefill_end:
@@ -294,20 +358,23 @@ class SlowEngine:
         expected = self.expected[history.id]
         held = expected[hit] if hit < len(expected) else 0
         for group in self.geometry.groups:
-            at = [hit] if group.kind == "mamba" else range(group.block, hit + 1, group.block)
+            at: Iterable[int] = [hit] if group.kind == "mamba" else range(group.block, hit + 1, group.block)
+            if group.kind == "window":
+                at = window_blocks(hit, group.block, group.window, 0)
             for position in at:
                 found = None
                 if position % unit == 0:
                     found = self.content.get(self.cache.key(group.index, history, position))
                 if found != expected[position]:
-                    what = "kv" if group.kind == "full" else "state"
+                    what = "state" if group.kind == "mamba" else "kv"
                     failed.append(FailedRead(history.id, group.index, position, what))
                     if group.kind == "mamba" and found is not None:
                         held = found
         self.held[history.id] = held
         return failed
 
-    def _compute(self, item: Scheduled, accept: int, admitted: bool) -> Finished | None:
+    def _compute(self, item: Scheduled, accept: int, admitted: bool) -> bool:
+        """Compute a chunk; whether the request has all its outputs now."""
         history = self.histories[item.request]
         if history.hit is None:
             history.hit = item.start
@@ -316,6 +383,10 @@ class SlowEngine:
         state = self.held[history.id]
         left = self.publications(history, item.start, item.end, item.drafts)
         kept = {position for _, position in left.must}
+        for position in kept:
+            if position <= item.start:
+                # Published late, because draft modules were still at work on it.
+                self._store(history, left, position, self.expected[history.id][position])
         for position, token in enumerate(history.tokens[item.start : sure], item.start + 1):
             state = next_state(state, token)
             if position in kept:
@@ -331,9 +402,9 @@ class SlowEngine:
                         state = next_state(state, history.tokens[-1])
             history.computed = self.advanced(history, sure + accepted)
             if self.has_ended(history):
-                return self._finish(history, "length")
+                return True
         self.held[history.id] = state
-        return None
+        return False
 
     def _store(self, history: History, left: Publications, position: int, state: int) -> None:
         for group in self.geometry.groups:
@@ -366,6 +437,8 @@ class SlowEngine:
         withdrawn: tuple[Entry, ...] = (),
         failed_reads: tuple[FailedRead, ...] = (),
         reset: bool | None = None,
+        events: tuple[Event, ...] | None = None,
+        counters: Counters | None = None,
         failure: Failure | None = None,
     ) -> Observation:
         held = sum(self.blocks_of(history) for history in self.running)
@@ -382,5 +455,14 @@ class SlowEngine:
             waiting=tuple(history.id for history in self.waiting),
             free=self.configuration.blocks - 1 - held - self.leaked,
             reset=reset,
+            events=events,
+            counters=counters,
             failure=failure,
         )
+
+
+def _sum(counters: Iterable[Counters]) -> Counters:
+    total = Counters()
+    for one in counters:
+        total = Counters(*(getattr(total, name) + getattr(one, name) for name in Counters.__slots__))
+    return total

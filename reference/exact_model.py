@@ -121,14 +121,20 @@ class Content:
 
 class Memory:
     """The cache memory: `pages`, int64, shape [blocks, words]; one block is one row, whichever group holds
-    it. Attention keeps one word a token, Mamba fills its row with the state."""
+    it. Attention keeps one word a token, Mamba fills its row with the state.
+
+    `strange` (uint8, same shape) is 1 where a word was last written as a state: read as KV it might be no
+    number at all, so a block must be cleared before attention reads any of it.
+    """
 
     def __init__(self, blocks: int, words: int, device: str = "cpu") -> None:
         import torch
 
         self.pages = torch.zeros((blocks, words), dtype=torch.int64, device=device)
+        self.strange = torch.zeros((blocks, words), dtype=torch.uint8, device=device)
         self.words = words
         self._words = self.pages.view(-1)
+        self._strange = self.strange.view(-1)
         self._tables: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def _places(self, block: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -144,26 +150,37 @@ class Memory:
     def zero(self, blocks: Sequence[int]) -> None:
         """Clear blocks."""
         self.pages[list(blocks)] = 0
+        self.strange[list(blocks)] = 0
 
     def write_kv(self, blocks: torch.Tensor, block: int, start: int, values: torch.Tensor) -> None:
         """Write the KV of tokens [start, start + len(values)) through a block table (`block` tokens each)."""
         end = start + len(values)
         columns, offsets = self._places(block, end)
-        self._words.index_copy_(0, blocks[columns[start:end]] * self.words + offsets[start:end], values)
+        words = blocks[columns[start:end]] * self.words + offsets[start:end]
+        self._words.index_copy_(0, words, values)
+        self._strange.index_fill_(0, words, 0)
 
-    def first_wrong_kv(self, blocks: torch.Tensor, block: int, expected: torch.Tensor) -> int | None:
-        """The first token in [0, len(expected)) whose KV is not as expected, None if all are."""
+    def first_wrong_kv(
+        self, blocks: torch.Tensor, block: int, expected: torch.Tensor, start: int = 0
+    ) -> int | None:
+        """The first token in [start, start + len(expected)) whose KV is not as expected, None if all are."""
         import torch
 
-        length = len(expected)
-        held = self.pages[blocks[: -(-length // block)], :block].reshape(-1)[:length]
+        end, first = start + len(expected), start // block
+        held = self.pages[blocks[first : -(-end // block)], :block].reshape(-1)[start - first * block :]
+        held = held[: len(expected)]
         if torch.equal(held, expected):
             return None
-        return int((held != expected).nonzero()[0])
+        return start + int((held != expected).nonzero()[0])
+
+    def strange_after(self, block_id: int, start: int, end: int) -> bool:
+        """Whether words [start, end) of a block hold anything that was last written as a state."""
+        return bool(self.strange[block_id, start:end].any())
 
     def write_state(self, block: int, state: int) -> None:
         """Fill a block with a state."""
         self.pages[block] = state
+        self.strange[block] = 1
 
     def read_state(self, block: int) -> int:
         """The state that a block holds."""

@@ -35,7 +35,8 @@ class Prefixes:
 class History:
     """One request: `tokens` known so far (prompt, then fed outputs), `computed` tokens in its cache,
     `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
-    (0: none), `state` waiting, running or finished. Lengths in tokens."""
+    (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
+    asynchronous scheduling one step behind). Lengths in tokens."""
 
     submit: Submit
     prompt: int
@@ -48,6 +49,7 @@ class History:
     crossed: int = 0
     hit: int | None = None
     state: str = "waiting"
+    told: int = 0
 
     @property
     def id(self) -> str:
@@ -96,6 +98,11 @@ class History:
         self.tokens.extend(fed)
         prefixes.extend(self.numbers, self.tokens, self.submit.salt)
         return len(fed)
+
+    def forget(self, unit: int) -> None:
+        """Outputs that the scheduler was never told of are dropped; they are sampled again."""
+        del self.tokens[self.prompt + self.told :]
+        del self.numbers[len(self.tokens) // unit :]
 
     def number(self, position: int, unit: int) -> int:
         """The identity of the first `position` tokens (a positive multiple of the unit)."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reference.cache import Key, Lookup, SlowCache
+from reference.events import Told
 from reference.history import History, Prefixes
 from reference.publish import Publications, publications
 from spec.chunking import junction_stop, required_stops
-from spec.geometry import Geometry
-from spec.observation import Admitted, Entry, Observation, Scheduled
+from spec.geometry import Geometry, GroupGeometry
+from spec.observation import Admitted, Counters, Entry, Observation, Scheduled
+from spec.retention import cacheable
 from spec.trace import Abort, ResetLocal, Run, Settle, Step, Submit, Trace
 
 
@@ -49,10 +51,13 @@ class Forecast:
     """What one observation must agree with. Keys are (group, identity of a prefix).
 
     `must` has to be visible after the step; `missing` of these were not seen, `stray` were seen but may not
-    be visible, `lost` had to stay visible and vanished. `live_before` are the requests not ended before the
-    step, `waiting` those of them not running. `roomy` tells that the pool can hold everything, so
-    nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the requests that must
-    end in this step with their outputs.
+    be visible, `lost` had to stay visible and vanished, `held` vanished though a running request holds their
+    block. `told` is what KV events say after the step (None: no events); `counters` and `verified` what the
+    counters and the content check must show, `owed` what has to be visible
+    a step later, `complete` the requests that only wait to be told so. `live_before` are the requests not
+    ended before the step, `waiting` those of them not running. `roomy` tells that the pool can hold
+    everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
+    requests that must end in this step with their outputs.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
@@ -62,6 +67,12 @@ class Forecast:
     missing: tuple[Entry, ...] = ()
     stray: tuple[Entry, ...] = ()
     lost: tuple[Entry, ...] = ()
+    held: tuple[Entry, ...] = ()
+    told: Told | None = None
+    counters: Counters = field(default_factory=Counters)
+    owed: dict[Key, Entry] = field(default_factory=dict)
+    complete: frozenset[str] = frozenset()
+    verified: int = 0
     ends: dict[str, tuple[int, ...]] = field(default_factory=dict)
     live_before: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -73,9 +84,11 @@ class Forecast:
 class Oracle:
     """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order.
 
-    `passed` are visible Mamba keys of block ends that an exporting chunk, begun inside the block, ran past:
-    it computed no state there, and may have registered another under the key. `charged` bounds the blocks
-    filled since the last reset.
+    `passed` are visible Mamba keys of block ends that a chunk, begun inside the block, ran past: it computed
+    no state there, and may have registered another under the key. `displaced` are Mamba keys of block ends
+    whose place an export took. `charged` bounds the blocks
+    filled since the last reset. `owed` are entries that asynchronous scheduling publishes a step later, once
+    it knows their tokens, and `counted` what counters have yet to show.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -88,11 +101,40 @@ class Oracle:
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
         self.passed: set[Key] = set()
+        self.displaced: set[Key] = set()
         self.charged = 0
+        self.told = Told()
+        self.counted = Counters()
+        self.owed: dict[Key, Entry] = {}
 
     def live(self) -> list[History]:
         """The requests that have arrived and not ended."""
         return [history for history in self.histories.values() if history.state != "finished"]
+
+    def in_lookahead(self) -> bool:
+        """Whether an unfinished request has its next stop so near to its end that draft modules lack tokens
+        there: a scheduler that stops there and keeps the distance cannot go on."""
+        lookahead = self.geometry.lookahead
+        left = [one for one in self.live() if one.produced < one.submit.outputs]
+        return lookahead > 1 and any(0 < one.known - self._next_stop(one) < lookahead for one in left)
+
+    def _next_stop(self, history: History) -> int:
+        block, start = self.geometry.smallest, history.computed
+        if history.state == "waiting":
+            start = self.cache.lookup(history).hit
+        stops = (
+            *self._junctions(history),
+            self.geometry.checkpoint(history.prompt),
+            self.geometry.block_checkpoint(history.known),
+            start // block * block + block if start % block else 0,
+        )
+        return min((stop for stop in stops if start < stop < history.known), default=start)
+
+    def _junctions(self, history: History) -> tuple[int, ...]:
+        if history.state == "waiting":
+            found = self.cache.lookup(history)
+            return found.junction, found.highest
+        return (history.junction,)
 
     def step(self, observation: Observation) -> Step:
         """The trace step that an observation belongs to."""
@@ -145,11 +187,26 @@ class Oracle:
             must.update(due)
             may.update(self._keyed(history, chunk.publications.may), due)
             accepted = 0 if item.request in admitted else min(accept, item.drafts)
-            if chunk.publications.sure >= history.known:
+            if chunk.publications.sure >= history.known and not self.configuration.asynchronous:
                 produced = history.produced + 1 + accepted
                 if produced >= history.submit.outputs:
                     ends[item.request] = tuple(history.sampled)
+        complete = frozenset(one.id for one in self.live() if one.produced >= one.submit.outputs)
+        owed: dict[Key, Entry] = {}
+        if self.configuration.asynchronous:
+            ends = {request: tuple(self.histories[request].sampled) for request in complete}
+            owed = {key: entry for key, entry in must.items() if entry.position > self._known(entry)}
+            must = self._due_now(must, observation)
+        told = None
+        if observation.events is not None:
+            told = self.told.after(observation.events, self._key_of)
         return Forecast(
+            held=self._held_entries(withdrawn, observation),
+            told=told,
+            counters=self._counters(admissions),
+            complete=complete,
+            owed=owed,
+            verified=sum(map(self._verified, chunks)),
             fits=self._fits(),
             admissions=tuple(admissions),
             chunks=tuple(chunks),
@@ -168,6 +225,67 @@ class Oracle:
             live_before=before,
             roomy=roomy,
         )
+
+    def _key_of(self, entry: Entry) -> Key:
+        return self.cache.key_of(entry, self.histories)
+
+    def _due_now(self, must: dict[Key, Entry], observation: Observation) -> dict[Key, Entry]:
+        """What asynchronous scheduling must have published: what it knew when it scheduled, and what was owed
+        from the step before by requests that are neither preempted nor gone."""
+        gone = {*observation.preempted}
+        gone |= {one.id for one in self.histories.values() if one.state != "running"}
+        now = {key: entry for key, entry in must.items() if entry.position <= self._known(entry)}
+        now.update((key, entry) for key, entry in self.owed.items() if entry.request not in gone)
+        return now
+
+    def _known(self, entry: Entry) -> int:
+        """Tokens of an entry's request that the scheduler knows, without those that draft modules rewrite."""
+        history = self.histories[entry.request]
+        unfinished = self.geometry.unfinished if self.geometry.groups[entry.group].drops else 0
+        return history.prompt + history.told - unfinished
+
+    def _held_entries(self, withdrawn: set[Key], observation: Observation) -> tuple[Entry, ...]:
+        """Withdrawn entries of full attention blocks that a request running on holds."""
+        if not withdrawn:
+            return ()
+        held: dict[Key, Entry] = {}
+        for history in self.live():
+            if history.state != "running" or history.id in observation.preempted:
+                continue
+            known = min(history.computed, history.prompt + history.told)
+            for group in self.geometry.attention:
+                reach = self._cacheable(known, group)
+                for position in range(group.block, reach + 1, group.block):
+                    key = self.cache.key(group.index, history, position)
+                    held[key] = Entry(group.index, position, history.id)
+        return tuple(held[key] for key in withdrawn if key in held)
+
+    def _cacheable(self, tokens: int, group: GroupGeometry) -> int:
+        geometry = self.geometry
+        return cacheable(tokens, group.block, geometry.align, group.drops, geometry.fine, geometry.unfinished)
+
+    def _counters(self, admissions: list[AdmissionForecast]) -> Counters:
+        first = [admission for admission in admissions if admission.history.hit is None]
+        again = [admission for admission in admissions if admission.history.hit is not None]
+        return Counters(
+            self.counted.requests + len(first),
+            self.counted.queries + sum(admission.history.known for admission in first),
+            self.counted.hits + sum(admission.admitted.local for admission in first),
+            self.counted.preempted_requests + len(again),
+            self.counted.preempted_queries + sum(admission.history.known for admission in again),
+            self.counted.preempted_hits + sum(admission.admitted.local for admission in again),
+        )
+
+    def _verified(self, chunk: ChunkForecast) -> int:
+        """Tokens and states that the content check reads for a chunk."""
+        start, total = chunk.scheduled.start, 0
+        for group in self.geometry.groups:
+            if group.kind == "mamba":
+                total += start > 0
+                continue
+            first = max(start - group.window + 1, 0) if group.window else 0
+            total += start - first
+        return total
 
     def _admission(self, admitted: Admitted, history: History) -> AdmissionForecast:
         appeared = {self.cache.key_of(entry, self.histories) for entry in admitted.appeared}
@@ -200,6 +318,7 @@ class Oracle:
                 export=left.export if (self.geometry.mamba[0].index, left.export) in left.must else 0,
                 checkpoint=self.geometry.checkpoint,
                 block_checkpoint=self.geometry.block_checkpoint,
+                lookahead=self.geometry.lookahead,
             )
         return ChunkForecast(item, history, start, stops, left, prefill)
 
@@ -228,8 +347,8 @@ class Oracle:
     def _held(self, history: History) -> int:
         """Blocks that a running request holds at most."""
         length, speculative = self._length(history), self.configuration.speculative
-        attention = sum(-(-length // group.block) + 2 for group in self.geometry.attention)
-        return attention + (5 + speculative) * len(self.geometry.mamba)
+        blocks = [group.block for group in (*self.geometry.attention, *self.geometry.windows)]
+        return sum(-(-length // block) + 2 for block in blocks) + (5 + speculative) * len(self.geometry.mamba)
 
     def _length(self, history: History) -> int:
         return history.prompt + history.submit.outputs + 2 * self.configuration.speculative + 1
@@ -245,10 +364,13 @@ class Oracle:
             self.required.clear()
             self.materialised.clear()
             self.passed.clear()
+            self.displaced.clear()
             self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
             history.state, history.computed = "waiting", 0
+            if isinstance(step, ResetLocal) and self.configuration.asynchronous:
+                history.forget(self.geometry.unit)
         for admission in forecast.admissions:
             history = admission.history
             history.state = "running"
@@ -257,6 +379,7 @@ class Oracle:
             if history.hit is None:
                 history.hit = admission.admitted.local + admission.admitted.external
         fresh = {item.request for item in observation.admitted}
+        self._account(observation, forecast)
         for chunk in forecast.chunks:
             self._advance(chunk, step, chunk.scheduled.request in fresh)
         withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
@@ -274,13 +397,26 @@ class Oracle:
         if isinstance(step, Abort):
             self.histories[step.id].state = "finished"
 
+    def _account(self, observation: Observation, forecast: Forecast) -> None:
+        """Take over what concerns asynchronous scheduling, events and counters."""
+        if forecast.told is not None:
+            self.told = forecast.told
+        if isinstance(self.step(observation), Run | Settle):
+            self.counted = Counters() if observation.counters is not None else forecast.counters
+            self.owed = forecast.owed
+            for history in self.live():
+                history.told = history.produced
+
     def _note_passed(self, forecast: Forecast) -> None:
         block, unit = self.geometry.mamba_block, self.geometry.unit
         for chunk in forecast.chunks:
             item, history = chunk.scheduled, chunk.history
+            if chunk.publications.overwritten:
+                places = {(group.index, chunk.publications.overwritten) for group in self.geometry.mamba}
+                self.displaced.update(self._keyed(history, frozenset(places)))
             boundary = -(-item.start // block) * block
             known = boundary // unit <= len(history.numbers)
-            if chunk.publications.export and known and item.start < boundary < item.end:
+            if known and item.start < boundary < item.end:
                 keys = {self.cache.key(group.index, history, boundary) for group in self.geometry.mamba}
                 self.passed |= keys & self.cache.visible
 
@@ -301,3 +437,14 @@ class Oracle:
         boundary = history.computed // self.geometry.mamba_block * self.geometry.mamba_block
         history.crossed = boundary if boundary > chunk.publications.sure else 0
         history.produce(1 + accepted, self.prefixes)
+        if not self.configuration.asynchronous:
+            history.told = history.produced
+            return
+        # What accepted drafts filled may be published with the answer, before the next step.
+        unit = self.geometry.unit
+        whole = range(unit, history.computed // unit * unit + 1, unit)
+        filled = {(group.index, position) for group in self.geometry.attention for position in whole}
+        filled.update((group.index, position) for group in self.geometry.windows for position in whole)
+        if history.crossed:
+            filled.update((group.index, history.crossed) for group in self.geometry.mamba)
+        self.materialised.update(self._keyed(history, frozenset(filled)))

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 from reference.history import History
 from spec.chunking import exported, junction_stop
-from spec.geometry import Geometry
-from spec.retention import attention_tail, cacheable, keeps_chunk_end, keeps_export, replay_boundaries
+from spec.geometry import Geometry, GroupGeometry
+from spec.lookup import window_blocks
+from spec.retention import (
+    attention_tail,
+    cacheable,
+    keeps_chunk_end,
+    keeps_export,
+    replay_boundaries,
+    window_boundaries,
+)
 from spec.trace import Configuration
 
 Place = tuple[int, int]
@@ -37,12 +45,16 @@ def publications(
     sure = end - drafts
     for attention in geometry.attention:
         may.update((attention.index, at) for at in range(geometry.unit, sure + 1, geometry.unit))
-        reach = cacheable(sure, attention.block, geometry.align, attention.drops, geometry.fine)
-        first = start // attention.block * attention.block + attention.block
+        first, reach = _span(geometry, attention, start, sure)
         must.update((attention.index, at) for at in range(first, reach + 1, attention.block))
         tail = attention_tail(history.prompt, geometry.unit, attention.drops)
         if geometry.fine and 0 < tail <= reach and tail % attention.block:
             must.add((attention.index, tail))
+    for window in geometry.windows:
+        may.update((window.index, at) for at in range(window.block, sure + 1, window.block))
+        first, reach = _span(geometry, window, start, sure)
+        needed = _window_needs(configuration, geometry, history, window, first, reach)
+        must.update((window.index, at) for at in needed if first <= at <= reach)
     export = _export(configuration, geometry, history, start, end, drafts)
     block = geometry.mamba_block
     stop = junction_stop(history.junction, history.prompt, block, geometry.junctions)
@@ -81,6 +93,39 @@ def publications(
             must.add((mamba.index, export))
     overwritten = (-(-end // block) - 1) * block if export else 0
     return Publications(frozenset(must), frozenset(may), export, overwritten, sure)
+
+
+def _span(geometry: Geometry, group: GroupGeometry, start: int, sure: int) -> tuple[int, int]:
+    """The first block end that is published only now, and how far publishing reaches."""
+    final = max(start - geometry.unfinished, 0) if group.drops else start
+    reach = cacheable(sure, group.block, geometry.align, group.drops, geometry.fine, geometry.unfinished)
+    return final // group.block * group.block + group.block, reach
+
+
+def _window_needs(
+    configuration: Configuration,
+    geometry: Geometry,
+    history: History,
+    group: GroupGeometry,
+    first: int,
+    reach: int,
+) -> set[int]:
+    """Block ends that hits at the kept lengths need, of those around [first, reach]."""
+    kept = (
+        geometry.checkpoint(history.prompt),
+        *replay_boundaries(history.prompt, geometry.grid, geometry.align, geometry.grid, geometry.eagle),
+        history.junction,
+    )
+    lengths = window_boundaries(
+        max(first - group.margin, 1),
+        reach + group.window + group.block,
+        kept=kept,
+        grid=geometry.grid,
+        retention=configuration.retention,
+    )
+    return {
+        end for length in lengths for end in window_blocks(length, group.block, group.window, group.margin)
+    }
 
 
 def _export(

@@ -58,6 +58,7 @@ def required_stops(
     junction: int,
     checkpoint: Callable[[int], int],
     block_checkpoint: Callable[[int], int],
+    lookahead: int = 0,
 ) -> dict[str, int]:
     """CH1: the positions, by name, that a prefill chunk beginning at `start` must not jump over.
 
@@ -67,7 +68,8 @@ def required_stops(
     the backend ever does, `junction` the junction's stop (`junction_stop`).
 
     Checkpoint and junction are needed unless exported. The block stop is a second, coarser state, which a
-    backend that exports may give up.
+    backend that exports may give up. No chunk may end so near to the end of the prefill that a draft module
+    lacks one of the `lookahead` tokens it reads, so a stop there is none.
     """
     stops: dict[str, int] = {}
     if export != junction:
@@ -76,7 +78,7 @@ def required_stops(
         stops["checkpoint"] = checkpoint(prompt)
     if not can_export:
         stops["block"] = block_checkpoint(tokens)
-    return {name: stop for name, stop in stops.items() if stop > start}
+    return {name: stop for name, stop in stops.items() if stop > start and not 0 < tokens - stop < lookahead}
 
 
 def settle_bound(tokens: int, requests: int) -> int:

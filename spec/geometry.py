@@ -21,7 +21,8 @@ class GeometryError(ValueError):
 @dataclass(frozen=True, slots=True)
 class GroupGeometry:
     """One group: `block` in tokens as the cache manager sees it (scaled by DCP), `drops` whether its
-    lookup drops for EAGLE, `margin` its M_g in tokens."""
+    lookup drops for EAGLE, `margin` its M_g in tokens, `window` its sliding window in tokens (0: none).
+    Groups of equal `layout` are looked up together."""
 
     index: int
     kind: str
@@ -29,12 +30,21 @@ class GroupGeometry:
     drops: bool
     margin: int
     checkpoint_alignment: int | None
+    window: int = 0
+    replicated: bool = False
+
+    @property
+    def layout(self) -> tuple[str, int, int, bool]:
+        """What tells one layout from another."""
+        return self.kind, self.block, self.window, self.replicated
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """A layout: `unit` U, `align` L, `mamba_block` B, `fine` whether hits may land inside a block (EL1),
-    `grid` where hits land, all in tokens; `junctions` whether junction checkpoints are really in force."""
+    `grid` where hits land, all in tokens; `junctions` whether junction checkpoints are really in force;
+    `lookahead` how many tokens past a chunk the draft model reads (0 without EAGLE); `annotated` whether any
+    group is marked as draft; `smallest` the smallest block in tokens, not scaled by DCP."""
 
     groups: tuple[GroupGeometry, ...]
     unit: int
@@ -44,6 +54,9 @@ class Geometry:
     eagle: bool
     junctions: bool
     profile: Profile
+    lookahead: int = 0
+    annotated: bool = False
+    smallest: int = 0
 
     @property
     def grid(self) -> int:
@@ -52,8 +65,19 @@ class Geometry:
 
     @property
     def attention(self) -> tuple[GroupGeometry, ...]:
-        """The attention groups."""
+        """The full attention groups."""
         return tuple(group for group in self.groups if group.kind == "full")
+
+    @property
+    def windows(self) -> tuple[GroupGeometry, ...]:
+        """The sliding-window groups."""
+        return tuple(group for group in self.groups if group.kind == "window")
+
+    @property
+    def unfinished(self) -> int:
+        """How many of the last computed tokens have KV of the draft model that is not final yet: each draft
+        module reads one token further ahead than the one before it."""
+        return max(self.lookahead - 1, 0)
 
     @property
     def mamba(self) -> tuple[GroupGeometry, ...]:
@@ -77,7 +101,9 @@ class Geometry:
         """
         groups, unit, dcp = configuration.groups, configuration.unit, configuration.dcp
         _check_values(configuration)
-        blocks = [group.block * (dcp if group.kind == "full" else 1) for group in groups]
+        blocks = [
+            group.block * (dcp if group.kind == "full" and not group.replicated else 1) for group in groups
+        ]
         for index, block in enumerate(blocks):
             if block % unit:
                 raise GeometryError(
@@ -88,6 +114,11 @@ class Geometry:
         mamba = [group for group in groups if group.kind == "mamba"]
         _check_speculation(configuration, mamba[0].block)
         fine = any(group.block > unit or (dcp > 1 and group.block >= unit) for group in mamba)
+        # A sliding window is looked up by whole blocks, so it allows hits inside others' blocks only when its
+        # own blocks are units.
+        fine = fine and all(group.block == unit for group in groups if group.kind == "window")
+        lookahead = configuration.speculative if configuration.multi_module else int(configuration.eagle)
+        _check_lookahead(configuration, align, lookahead)
         profile = PROFILES[configuration.profile]
         drops = _dropping(groups, configuration.eagle and profile.drops)
         return Geometry(
@@ -99,6 +130,8 @@ class Geometry:
                     drops=drops[index],
                     margin=proof_margin(block, unit, drops[index], fine),
                     checkpoint_alignment=group.checkpoint_alignment,
+                    window=group.window or 0,
+                    replicated=group.replicated,
                 )
                 for index, (group, block) in enumerate(zip(groups, blocks, strict=True))
             ),
@@ -107,9 +140,13 @@ class Geometry:
             mamba_block=mamba[0].block,
             fine=fine,
             eagle=configuration.eagle,
-            # vLLM narrows the option to where a sibling can resume inside a block.
-            junctions=configuration.junctions and any(drops) and fine,
+            # vLLM narrows the option to where a sibling can resume inside a block, and to where the last
+            # tokens of a chunk are final.
+            junctions=configuration.junctions and any(drops) and fine and lookahead <= 1,
             profile=profile,
+            lookahead=lookahead,
+            annotated=any(group.draft for group in groups),
+            smallest=min(group.block for group in groups),
         )
 
 
@@ -117,10 +154,14 @@ def _dropping(groups: tuple[Group, ...], eagle: bool) -> list[bool]:
     """Which groups drop: the flagged ones and those that share their layout; all attention if none is."""
     if not eagle:
         return [False] * len(groups)
-    flagged = {(group.kind, group.block) for group in groups if group.draft}
+    flagged = {_layout(group) for group in groups if group.draft}
     if not flagged:
-        return [group.kind == "full" for group in groups]
-    return [(group.kind, group.block) in flagged for group in groups]
+        return [group.kind != "mamba" for group in groups]
+    return [_layout(group) in flagged for group in groups]
+
+
+def _layout(group: Group) -> tuple[str, int, int | None, bool]:
+    return group.kind, group.block, group.window, group.replicated
 
 
 def _check_values(configuration: Configuration) -> None:
@@ -136,13 +177,16 @@ def _check_values(configuration: Configuration) -> None:
     for index, group in enumerate(groups):
         where = f"configuration.groups[{index}]"
         if group.kind not in KINDS:
-            raise GeometryError(f"{where}: group kind {group.kind!r} is not known, use {' or '.join(KINDS)}")
+            raise GeometryError(f"{where}: group kind {group.kind!r} is not known, use {', '.join(KINDS)}")
         if group.block < 1:
             raise GeometryError(f"{where}: block must be 1 or more, got {group.block}")
         if group.draft and not configuration.eagle:
             raise GeometryError(f"{where}: a draft group needs eagle (a flag without the model-wide drop)")
         if group.draft and group.kind == "mamba":
             raise GeometryError(f"{where}: a draft model has no Mamba layers, so a Mamba group is no draft")
+        _check_window(group, where, configuration.dcp)
+        if group.replicated and not group.draft:
+            raise GeometryError(f"{where}: only the groups of a draft model are replicated, so set draft too")
         if group.checkpoint_alignment is not None:
             if group.kind != "mamba":
                 raise GeometryError(f"{where}: checkpoint_alignment belongs to Mamba groups only")
@@ -151,10 +195,38 @@ def _check_values(configuration: Configuration) -> None:
                     f"{where}: checkpoint_alignment must be 1 or more, got {group.checkpoint_alignment}"
                 )
     mamba = {(group.block, group.checkpoint_alignment) for group in groups if group.kind == "mamba"}
-    if len(mamba) != 1 or all(group.kind == "mamba" for group in groups):
+    if len(mamba) != 1 or all(group.kind != "full" for group in groups):
         raise GeometryError(
-            "configuration.groups: needs at least one attention group, and Mamba groups of one block size "
-            "and one checkpoint style"
+            "configuration.groups: needs at least one full attention group, and Mamba groups of one block "
+            "size and one checkpoint style"
+        )
+
+
+def _check_window(group: Group, where: str, dcp: int) -> None:
+    if group.kind != "window":
+        if group.window is not None:
+            raise GeometryError(f"{where}: window belongs to groups of kind window only")
+        return
+    if group.window is None or group.window < 2:
+        raise GeometryError(f"{where}: a sliding-window group needs a window of 2 or more tokens")
+    if dcp > 1:
+        raise GeometryError(f"{where}: DCP does not know sliding windows, set configuration.dcp to 1")
+
+
+def _check_lookahead(configuration: Configuration, align: int, lookahead: int) -> None:
+    if not configuration.multi_module:
+        return
+    if not configuration.eagle or configuration.speculative < 2:
+        raise GeometryError("configuration.multi_module: needs eagle and two or more speculative tokens")
+    if align < lookahead:
+        raise GeometryError(
+            f"configuration.multi_module: the alignment {align} must be at least the {lookahead} tokens that "
+            "the draft modules read ahead"
+        )
+    if configuration.budget < 2 * lookahead:
+        raise GeometryError(
+            f"configuration.budget: {configuration.budget} tokens a step cannot end a prefill whose draft "
+            f"modules read {lookahead} tokens ahead, use at least {2 * lookahead}"
         )
 
 

@@ -26,6 +26,26 @@ def attention_serves(length: int, margin: int, extent: int) -> bool:
     return length == 0 or length + margin <= extent
 
 
+def window_blocks(length: int, block: int, window: int, margin: int) -> tuple[int, ...]:
+    """Block ends, in tokens, that a sliding-window group needs for a hit of `length` tokens (a multiple of
+    `block`): the blocks that hold the `window` − 1 tokens before it, and the margin's block after it."""
+    need = -(-(window - 1) // block)
+    below = [length - index * block for index in range(need) if length - index * block > 0]
+    return tuple(below) if not margin else (length + margin, *below)
+
+
+def window_serves(
+    length: int, block: int, window: int, margin: int, bound: int, visible: Callable[[int], bool]
+) -> bool:
+    """A sliding-window group serves `length` when all blocks of the window below it, and its proof up to the
+    margin, are visible; `bound` is the scan bound of PM1."""
+    if length == 0:
+        return True
+    if length % block or length + margin > bound:
+        return False
+    return all(visible(end) for end in window_blocks(length, block, window, margin))
+
+
 def mamba_serves(length: int, visible: Callable[[int], bool]) -> bool:
     """A Mamba group serves `length` when it holds the state after exactly that many tokens."""
     return length == 0 or visible(length)
@@ -40,11 +60,15 @@ def greatest_hit(limit: int, grid: int, serves: Iterable[Callable[[int], bool]])
     return length
 
 
-def junction(limit: int, grid: int, hit: int, attention: Iterable[Callable[[int], bool]]) -> int:
-    """LK5: the longest length that the attention of one layout could serve, when it exceeds the hit, else 0.
+def junction(limit: int, grid: int, hit: int, attention: Iterable[Callable[[int], bool]]) -> tuple[int, int]:
+    """LK5: the least and the greatest junction, each 0 when it does not exceed the hit.
 
-    `attention` holds one predicate per layout, since groups of equal layout are looked up together. Mamba
-    groups have no say: a lookup never searches states beyond the attention's reach.
+    `attention` holds one predicate per layout of full attention, since groups of equal layout are looked up
+    together. Mamba groups have no say: a lookup never searches states beyond the attention's reach. Where
+    layouts differ, the junction lies between what all of them and what one of them could serve; which, is
+    not laid down.
     """
-    longest = max((greatest_hit(limit, grid, (serve,)) for serve in attention), default=0)
-    return longest if longest > hit else 0
+    serves = tuple(attention)
+    least = greatest_hit(limit, grid, serves)
+    greatest = max((greatest_hit(limit, grid, (serve,)) for serve in serves), default=0)
+    return (least if least > hit else 0), (greatest if greatest > hit else 0)

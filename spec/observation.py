@@ -30,6 +30,34 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
+class Event:
+    """One published KV event of `kind` stored, removed or cleared, for `entries` of one group.
+
+    A stored event lists `tokens` token ids that follow the prefix of `start` tokens (its parent); `matches`
+    tells whether they are the tokens that the prefix of its last entry really has there.
+    """
+
+    kind: str
+    entries: tuple[Entry, ...] = ()
+    start: int = 0
+    tokens: int = 0
+    matches: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What the prefix-cache counters moved by in a step: lookups of new requests and of preempted ones, the
+    tokens that they asked for (`queries`) and reused (`hits`)."""
+
+    requests: int = 0
+    queries: int = 0
+    hits: int = 0
+    preempted_requests: int = 0
+    preempted_queries: int = 0
+    preempted_hits: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Admitted:
     """`request` left the queue with so many tokens reused: `local` from the engine's own cache,
     `external` from a store; `junction` is where it learned that a longer prefix is shared (0: nowhere).
@@ -90,6 +118,11 @@ class Observation:
     are the prefix-cache entries that appeared and vanished; `running` and `waiting` the requests left
     after the step; `free` the blocks that can be handed out, cached ones included; `reset` whether a reset
     took effect; `seconds` the time spent inside the target.
+
+    `evicted` counts the blocks that were taken with entries in them, thrown out for it, and `wasted` those
+    of them that were taken while others held none (None where the system does not tell); `events` the KV
+    events, in order (None: not published); `counters` what the prefix-cache counters moved by (None: not kept);
+    `verified` how many tokens and states the content check has read.
     """
 
     at: int
@@ -105,6 +138,11 @@ class Observation:
     waiting: tuple[str, ...] = ()
     free: int = 0
     reset: bool | None = None
+    evicted: int | None = None
+    wasted: int | None = None
+    events: tuple[Event, ...] | None = None
+    counters: Counters | None = None
+    verified: int | None = None
     failure: Failure | None = None
     seconds: float = 0.0
 
@@ -112,8 +150,10 @@ class Observation:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """All observations of one trace, with the worker's own clock: `seconds` in all for the case, of
-    which `target_seconds` inside the system under test."""
+    which `target_seconds` inside the system under test. `units` are the hash unit and the grid of hits, in
+    tokens, that the system's workers use (None where it has none)."""
 
     observations: tuple[Observation, ...]
     seconds: float = 0.0
     target_seconds: float = 0.0
+    units: tuple[int, int] | None = None

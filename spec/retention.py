@@ -65,15 +65,31 @@ def attention_tail(prompt: int, unit: int, drops: bool) -> int:
     return (prompt if drops else prompt - 1) // unit * unit
 
 
-def cacheable(tokens: int, block: int, align: int, drops: bool, fine: bool) -> int:
+def cacheable(tokens: int, block: int, align: int, drops: bool, fine: bool, unfinished: int = 0) -> int:
     """How many of `tokens` computed tokens may be published by a group.
 
     Coarse hits land on the alignment L only, so nothing past the last L boundary is published, except the
-    one block that a group that drops needs as proof.
+    one block that a group that drops needs as proof. The last `unfinished` tokens of a group that drops have
+    KV that the draft modules still rewrite.
     """
+    final = max(tokens - unfinished, 0) if drops else tokens
     if fine:
-        return tokens
-    aligned = tokens // align * align
-    if drops and aligned > 0:
-        return min(tokens, aligned + block)
+        return final
+    aligned = final // align * align
+    if drops and tokens // align * align > 0:
+        return min(final, aligned + block)
     return aligned
+
+
+def window_boundaries(
+    first: int, last: int, *, kept: tuple[int, ...], grid: int, retention: int | None
+) -> set[int]:
+    """Lengths in [first, last] at which hits of a sliding-window group must stay possible.
+
+    `kept` are the positions kept under every retention setting (resend checkpoint, replay boundaries,
+    junction), which count floored to the `grid`; retention None keeps every length on the grid, k the
+    multiples of k.
+    """
+    step = grid if retention is None else retention
+    dense = set(range(-(-first // step) * step, last + 1, step)) if step else set()
+    return {length for length in dense | {at // grid * grid for at in kept} if first <= length <= last}

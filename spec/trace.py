@@ -10,9 +10,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 FORMAT = 1
-KINDS = ("full", "mamba")
+KINDS = ("full", "window", "mamba")
 POLICIES = ("fcfs", "priority")
 STORES = ("off",)
 GATE_KINDS = ("put", "get")
@@ -32,13 +33,17 @@ class Group:
 
     `block` is in tokens, before any scaling by DCP. `draft` marks the layers of the draft model.
     `checkpoint_alignment` (Mamba only) is the alignment in tokens at which a backend can export one
-    state inside a prefill chunk; None means that states are kept at chunk ends only.
+    state inside a prefill chunk; None means that states are kept at chunk ends only. `window` (kind window
+    only) is the sliding window in tokens, the token itself included. `replicated` (draft groups only) tells
+    that DCP does not shard the group.
     """
 
     kind: str
     block: int
     draft: bool = False
     checkpoint_alignment: int | None = None
+    window: int | None = None
+    replicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +54,16 @@ class Configuration:
     retention interval in tokens (None keeps every multiple of the block, 0 only what is reachable);
     `blocks` the pool size in blocks, null block included; `budget` the tokens per step; `long_prefill`
     the cap in tokens on one request's share of a step while others wait (0: none); `live` the most
-    requests running at once.
+    requests running at once. `multi_module` gives each draft token a module of its own (MTP), each reading
+    one token further ahead; `asynchronous` schedules a step before the outputs of the one before it are
+    known; `events` publishes KV events.
     """
 
     groups: tuple[Group, ...]
     unit: int
     eagle: bool = False
     speculative: int = 0
+    multi_module: bool = False
     dcp: int = 1
     retention: int | None = 0
     junctions: bool = False
@@ -64,6 +72,8 @@ class Configuration:
     long_prefill: int = 0
     live: int = 8
     policy: str = "fcfs"
+    asynchronous: bool = False
+    events: bool = False
     store: str = "off"
     profile: str = "drop"
 
@@ -189,9 +199,14 @@ def prompt_tokens(
         if name.startswith(TURN):
             tokens.extend((turns or {})[name.removeprefix(TURN)][:length])
             continue
-        base = zlib.crc32(name.encode()) * 65_537 % TOKEN_SPACE
-        tokens.extend([(base + index * 48_271) % TOKEN_SPACE + 3 for index in range(length)])
+        tokens.extend(_segment(name, length))
     return tokens
+
+
+@lru_cache(maxsize=512)
+def _segment(name: str, length: int) -> tuple[int, ...]:
+    base = zlib.crc32(name.encode()) * 65_537 % TOKEN_SPACE
+    return tuple([(base + index * 48_271) % TOKEN_SPACE + 3 for index in range(length)])
 
 
 def validate(trace: Trace) -> None:

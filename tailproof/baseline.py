@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from spec.rules import RULES
-from tailproof.lockstep import Finding
+from tailproof.findings import Finding
 
 SHIPPED = Path(__file__).with_name("known")
 FORMAT = 1

@@ -14,8 +14,9 @@ from spec.trace import Trace
 from tailproof import replay
 from tailproof.baseline import Baseline, Known
 from tailproof.coverage import Coverage, exercised
+from tailproof.findings import Finding
 from tailproof.generate import case
-from tailproof.lockstep import Divergence, Finding, compare
+from tailproof.lockstep import divergences, seek
 from tailproof.narrate import explain_divergence
 from tailproof.shrink import shrink
 from tailproof.targets import OpenTarget
@@ -110,14 +111,19 @@ def fuzz(
     baseline = baseline or Baseline()
     report = FuzzReport(target, "core", seed)
     firsts: dict[tuple[str, str], _First] = {}
+    name = known_as or target
+
+    def passes(finding: Finding) -> bool:
+        return baseline.find(name, finding) is not None
+
     try:
-        _run(workers, report, firsts, rules, seconds, cases, progress)
+        _run(workers, report, firsts, rules, seconds, cases, progress, passes)
     except KeyboardInterrupt:
         report.interrupted = True
         for worker in workers:
             worker.cancel()
     for first in firsts.values():
-        known = baseline.find(known_as or target, first.finding)
+        known = baseline.find(name, first.finding)
         if not report.interrupted and known is None:
             progress(f"making the first {first.finding.rule} trace small")
         try:
@@ -138,6 +144,7 @@ def _run(
     seconds: float | None,
     cases: int | None,
     progress: Callable[[str], None],
+    passes: Callable[[Finding], bool],
 ) -> None:
     began = time.monotonic()
     said = began
@@ -160,7 +167,7 @@ def _run(
         trace = queued.pop(0)
         index = report.cases
         outcome = workers[index % len(workers)].finish()
-        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began)
+        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, passes)
         report.seconds = time.monotonic() - began
         if time.monotonic() - said > _REPORT_SECONDS:
             said = time.monotonic()
@@ -175,6 +182,7 @@ def _judge(
     trace: Trace,
     outcome: Outcome,
     seconds: float,
+    passes: Callable[[Finding], bool],
 ) -> None:
     report.cases += 1
     report.steps += len(outcome.observations)
@@ -186,15 +194,17 @@ def _judge(
         report.coverage.step(trace, seen, due)
         report.exercised.update(exercised(trace, seen, due))
 
-    divergence = compare(trace, outcome, visit)
-    if divergence is None or (rules and divergence.rule not in rules):
-        return
-    report.rules[divergence.rule] += 1
-    key = (divergence.rule, divergence.finding.kind)
-    if key in firsts:
-        firsts[key].count += 1
-    else:
-        firsts[key] = _First(index, trace, divergence.finding, seconds)
+    seen: set[tuple[str, str]] = set()
+    for divergence in divergences(trace, outcome, visit, passes):
+        key = (divergence.rule, divergence.finding.kind)
+        if key in seen or (rules and divergence.rule not in rules):
+            continue
+        seen.add(key)
+        report.rules[divergence.rule] += 1
+        if key in firsts:
+            firsts[key].count += 1
+        else:
+            firsts[key] = _First(index, trace, divergence.finding, seconds)
 
 
 def _plain(first: _First, known: Known | None) -> Found:
@@ -218,12 +228,12 @@ def _explained(opened: OpenTarget, first: _First, known: Known | None) -> Found:
     key = (first.finding.rule, first.finding.kind)
 
     def fails(trace: Trace) -> bool:
-        found = diverges(opened, trace)
+        found = seek(trace, opened.run(trace), *key)
         return found is not None and (found.rule, found.finding.kind) == key
 
     trace = first.trace if known is not None else shrink(first.trace, fails, SHRINK_SECONDS)
     outcome = opened.run(trace)
-    divergence = compare(trace, outcome)
+    divergence = seek(trace, outcome, *key)
     explanation: tuple[str, ...] = (
         f"{first.finding.message} (seen once, not again when the case was repeated)",
     )
@@ -254,8 +264,3 @@ def _kept(report: FuzzReport, found: Found, folder: Path | None) -> Found:
         found.trace, report.target, finding.rule, finding.kind, finding.message, found.explanation
     )
     return replace(found, path=replay.write(folder, kept))
-
-
-def diverges(opened: OpenTarget, trace: Trace) -> Divergence | None:
-    """Run one trace and compare it."""
-    return compare(trace, opened.run(trace))

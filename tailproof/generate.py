@@ -19,18 +19,23 @@ Prompt = tuple[tuple[str, int], ...]
 @dataclass(frozen=True, slots=True)
 class Axes:
     """What may be drawn. `units` and block multiples give the sizes in tokens; `attention` other attention
-    blocks, as multiples of the Mamba block (0: the unit); `pressure` the share of cases whose pool is too
-    small for everything."""
+    blocks, as multiples of the Mamba block (0: the unit); `pressure`, `asynchronous` and `events` the share
+    of cases with a pool too small for everything, with asynchronous scheduling and with KV events."""
 
     units: tuple[int, ...] = (2, 4, 8)
     multiples: tuple[int, ...] = (1, 2, 4)
     styles: tuple[str, ...] = ("splits", "unit", "half", "block", "two")
-    annotations: tuple[str, ...] = ("none", "attention", "separate")
+    annotations: tuple[str, ...] = ("none", "attention", "separate", "replicated")
     retentions: tuple[str, ...] = ("none", "zero", "align", "twice")
-    speculative: tuple[int, ...] = (1, 3)
+    speculative: tuple[int, ...] = (1, 1, 3, 5)
     attention: tuple[int, ...] = (0, 2, 3)
-    dcp: tuple[int, ...] = (2, 4)
+    dcp: tuple[int, ...] = (2, 4, 8)
     pressure: float = 0.2
+    asynchronous: float = 0.25
+    events: float = 0.2
+    more: float = 0.12
+    windows: float = 0.1
+    multi_module: float = 0.15
 
 
 @dataclass(slots=True)
@@ -92,21 +97,29 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
     }
     annotation = rng.choice(axes.annotations) if eagle else "none"
     attention, dcp = _attention(rng, axes, unit, block)
+    if annotation == "replicated" and block > unit and attention == block:
+        dcp = rng.choice(axes.dcp)
     groups = [Group("full", attention, draft=annotation == "attention")]
     groups.append(Group("mamba", block, checkpoint_alignment=alignments[style]))
-    if annotation == "separate":
-        groups.append(Group("full", attention, draft=True))
-    align = math.lcm(attention * dcp, block)
+    if annotation in ("separate", "replicated"):
+        groups.append(Group("full", attention, draft=True, replicated=annotation == "replicated"))
+    groups.extend(_more_groups(rng, axes, unit, block, dcp))
+    sizes = [group.block * (dcp if group.kind == "full" and not group.replicated else 1) for group in groups]
+    align = math.lcm(*sizes)
     retention = {"none": None, "zero": 0, "align": align, "twice": 2 * align}[rng.choice(axes.retentions)]
     speculative = min(rng.choice(axes.speculative), block - 1) if eagle else 0
     budgets: tuple[int, ...] = (block, block + 1, 2 * block - 1, 3 * block, 5 * block + 3, 400, 400, 400)
     if rng.random() < 0.15:
         budgets = (max(block - 1, 1), max(block // 2, 1))
+    modules = speculative > 1 and align >= speculative and rng.random() < axes.multi_module
+    if modules:
+        budgets = tuple(max(budget, 2 * speculative) for budget in budgets)
     return Configuration(
         groups=tuple(groups),
         unit=unit,
         eagle=eagle,
         speculative=speculative,
+        multi_module=modules,
         dcp=dcp,
         retention=retention,
         junctions=rng.random() < 0.4,
@@ -114,7 +127,21 @@ def _configuration(rng: random.Random, axes: Axes) -> Configuration:
         long_prefill=rng.choice((block, 2 * block, 3 * unit + 1)) if rng.random() < 0.15 else 0,
         live=rng.choice((1, 2, 4, 8)),
         policy="priority" if rng.random() < 0.15 else "fcfs",
+        asynchronous=rng.random() < axes.asynchronous,
+        events=rng.random() < axes.events,
     )
+
+
+def _more_groups(rng: random.Random, axes: Axes, unit: int, block: int, dcp: int) -> list[Group]:
+    """Now and then a second Mamba group, attention of another block size, or a sliding window."""
+    more: list[Group] = []
+    if rng.random() < axes.more:
+        more.append(Group("full", rng.choice((block, 2 * block, 3 * block))))
+    if dcp == 1 and rng.random() < axes.windows:
+        size = rng.choice((unit, block, block, 2 * block))
+        window = max(rng.choice((2, size, size + 1, 2 * size + 1, 3 * block)), 2)
+        more.append(Group("window", size, window=window))
+    return more
 
 
 def _attention(rng: random.Random, axes: Axes, unit: int, block: int) -> tuple[int, int]:

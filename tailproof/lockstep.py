@@ -8,77 +8,92 @@ first in registry order is named.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 
-from reference.cache import SlowCache
 from reference.history import History
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
-from spec.chunking import must_advance
+from spec.chunking import can_export, must_advance
 from spec.geometry import Geometry
 from spec.observation import Entry, Observation, Outcome
-from spec.proof import capped_scan_bound
 from spec.rules import ORDER
 from spec.trace import Settle, Trace
+from tailproof.accounting import accounting, units
+from tailproof.findings import Divergence, Finding, IncompleteError
+from tailproof.variants import VARIANTS
 
 ENGINE_STEPS = ("run", "settle")
-
-
-class IncompleteError(ValueError):
-    """An outcome that does not cover its trace: an adapter's mistake, never a divergence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One broken rule: `kind` names the comparison that failed, `message` says what was seen and what was
-    due, `request` whom it concerns, `position` (tokens) where on its token axis."""
-
-    rule: str
-    kind: str
-    message: str
-    request: str | None = None
-    position: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Divergence:
-    """A finding placed in its run: `index` of the observation, `at` of the trace step."""
-
-    finding: Finding
-    index: int
-    at: int
-
-    @property
-    def rule(self) -> str:
-        """The broken rule."""
-        return self.finding.rule
+# Kinds of stray entries that take the block of another entry.
+_RENAMED = ("hash-boundary-when-coarse", "promoted-after-export")
+# Rules whose breach costs hits or tells something wrong, and leaves the content of the cache right.
+_LOSSES = frozenset(("CP7", "PM1", "LK1", "LK2", "RT2", "CH1", "CH2", "AC2", "AC3"))
 
 
 def compare(
     trace: Trace, outcome: Outcome, visit: Callable[[Observation, Forecast], None] | None = None
 ) -> Divergence | None:
-    """Judge a whole run; None when every comparison holds.
+    """Judge a whole run; the first divergence, None when every comparison holds.
 
     `visit` is called with every observation and its forecast, for coverage counts.
 
     Raises:
-        IncompleteError: when the outcome ends before its trace without a failure.
+        IncompleteError: when the outcome ends before its trace without a failure, or the content check has
+            not read all that it must.
+    """
+    return next(divergences(trace, outcome, visit), None)
+
+
+def divergences(
+    trace: Trace,
+    outcome: Outcome,
+    visit: Callable[[Observation, Forecast], None] | None = None,
+    passes: Callable[[Finding], bool] = lambda finding: False,
+) -> Iterator[Divergence]:
+    """Judge a whole run, going on after findings that `passes` lets pass and that leave the rest of the run
+    judgeable: what was lost is lost, but nothing wrong is in the cache. One divergence per step at most.
+
+    Raises:
+        IncompleteError: as `compare` does.
     """
     oracle = Oracle(trace)
+    if outcome.observations and (wrong := units(oracle, outcome)):
+        yield Divergence(wrong, 0, outcome.observations[0].at)
+        return
     for index, observation in enumerate(outcome.observations):
         forecast = oracle.forecast(observation)
-        findings = list(judge(oracle, observation, forecast))
+        findings = sorted(judge(oracle, observation, forecast), key=lambda one: ORDER[one.rule])
         if visit is not None:
             visit(observation, forecast)
         if findings:
-            worst = min(findings, key=lambda finding: ORDER[finding.rule])
-            return Divergence(worst, index, observation.at)
+            serious = [one for one in findings if not (passes(one) and _harmless(one))]
+            yield Divergence((serious or findings)[0], index, observation.at)
+            if serious:
+                return
+        if observation.verified is not None and observation.verified != forecast.verified:
+            raise IncompleteError(
+                f"steps[{observation.at}]: the content check read {observation.verified} tokens and "
+                f"states, due were {forecast.verified}"
+            )
         oracle.adopt(observation, forecast)
     if outcome.observations and outcome.observations[-1].failure is not None:
-        return None
+        return
     seen = {observation.at for observation in outcome.observations}
     if missing := sorted(set(range(len(trace.steps))) - seen - _silent(trace)):
         raise IncompleteError(f"the outcome has no observation of steps[{missing[0]}]")
-    return None
+
+
+def seek(trace: Trace, outcome: Outcome, rule: str, kind: str) -> Divergence | None:
+    """The divergence of a rule and kind, looked for past others where that can be; else the first one.
+
+    Raises:
+        IncompleteError: as `compare` does.
+    """
+    found = list(divergences(trace, outcome, passes=lambda one: (one.rule, one.kind) != (rule, kind)))
+    return next(
+        (one for one in found if (one.rule, one.finding.kind) == (rule, kind)), next(iter(found), None)
+    )
+
+
+def _harmless(finding: Finding) -> bool:
+    return finding.rule in _LOSSES or (finding.rule == "RT1" and finding.kind.startswith("missing"))
 
 
 def _silent(trace: Trace) -> set[int]:
@@ -94,19 +109,24 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
         if failure.kind == "stuck" and not forecast.fits:
             return
         kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
+        if failure.kind == "stuck" and oracle.in_lookahead():
+            kind = "stuck-in-lookahead"
+        if failure.kind == "exception" and oracle.geometry.unfinished and not oracle.geometry.annotated:
+            kind = f"{kind}-unfinished"
         yield Finding("LV1", kind, f"the target broke off ({failure.kind}): {failure.message}")
         return
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)
         yield from _junction(admission)
     for chunk in forecast.chunks:
-        yield from _chunk(chunk)
+        yield from _chunk(oracle.geometry, chunk)
     yield from _visible_entries(oracle, observation, forecast)
     yield from _content(oracle, observation, forecast)
     yield from _ends(oracle, observation, forecast)
-    yield from _progress(observation, forecast)
+    yield from _progress(oracle, observation, forecast)
     yield from _quiescence(oracle, observation)
     yield from _reset(oracle, observation, forecast)
+    yield from accounting(oracle, observation, forecast)
 
 
 def _hit_length(oracle: Oracle, admission: AdmissionForecast) -> Iterator[Finding]:
@@ -138,6 +158,9 @@ def _too_long(oracle: Oracle, admission: AdmissionForecast, text: str) -> Findin
     states = all(oracle.cache.states(history, group, visible)(hit) for group in oracle.geometry.mamba)
     if not states:
         return Finding("LK1", "hit-without-state", f"{text}: no state is visible there", history.id)
+    windows = oracle.geometry.windows
+    if not all(oracle.cache.window(history, group, visible)(hit) for group in windows):
+        return Finding("LK1", "hit-without-window", f"{text}: a window is not visible there", history.id)
     if all(extent >= hit for extent in admission.lookup.extents):
         return Finding("PM3", "no-drop", f"{text}: the margin was not dropped", history.id)
     return Finding("PM4", "hit-beyond-attention", f"{text}: attention does not reach it", history.id)
@@ -145,43 +168,24 @@ def _too_long(oracle: Oracle, admission: AdmissionForecast, text: str) -> Findin
 
 def _too_short(oracle: Oracle, admission: AdmissionForecast, text: str) -> Finding:
     """Name the rule by the wrong variant of the lookup that would have given the observed hit."""
-    history, hit, geometry = admission.history, admission.admitted.local, oracle.geometry
-    for rule, kind, reason, variant in _LOOKUP_VARIANTS:
-        cache = SlowCache(variant(geometry))
-        if cache.lookup(history, set(admission.visible)).hit == hit:
-            return Finding(rule, kind, f"{text}: {reason}", history.id)
+    history, hit = admission.history, admission.admitted.local
+    for variant in VARIANTS:
+        if variant.hit(oracle.geometry, history, set(admission.visible)) == hit:
+            return Finding(variant.rule, variant.kind, f"{text}: {variant.reason}", history.id)
     return Finding("LK1", "hit-too-short", f"{text}: every group serves more", history.id)
 
 
-def _capped(geometry: Geometry) -> Geometry:
-    return replace(geometry, profile=replace(geometry.profile, bound=capped_scan_bound))
-
-
-def _dropping_twice(geometry: Geometry) -> Geometry:
-    groups = tuple(replace(group, margin=2 * group.margin) for group in geometry.groups)
-    return replace(geometry, groups=groups)
-
-
-def _coarse(geometry: Geometry) -> Geometry:
-    return replace(geometry, fine=False)
-
-
-_LOOKUP_VARIANTS: tuple[tuple[str, str, str, Callable[[Geometry], Geometry]], ...] = (
-    ("PM1", "scan-capped", "as if the proof scan stopped at P − 1", _capped),
-    ("PM3", "double-drop", "as if a group dropped twice", _dropping_twice),
-    ("EL1", "coarse-hit", "as if hits could not land inside a block", _coarse),
-)
-
-
 def _junction(admission: AdmissionForecast) -> Iterator[Finding]:
-    """Mode "junction": exact. Not compared when the hit is already wrong, since it depends on it."""
-    seen, due = admission.admitted.junction, admission.lookup.junction
-    if admission.admitted.local == admission.lookup.hit and seen != due:
+    """Mode "junction": exact where all attention has one layout, else between two bounds (LK5). Not compared
+    when the hit is already wrong, since it depends on it."""
+    seen, least, highest = admission.admitted.junction, admission.lookup.junction, admission.lookup.highest
+    if admission.admitted.local == admission.lookup.hit and not least <= seen <= highest:
         request = admission.history.id
+        due = f"{least}" if least == highest else f"{least} to {highest}"
         yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)
 
 
-def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
+def _chunk(geometry: Geometry, chunk: ChunkForecast) -> Iterator[Finding]:
     """Mode "chunks": how far a chunk goes is the system's choice, what it must not pass is not."""
     item, request = chunk.scheduled, chunk.history.id
     span = f"request {request!r} computed [{item.start}, {item.end})"
@@ -194,28 +198,62 @@ def _chunk(chunk: ChunkForecast) -> Iterator[Finding]:
     for name, stop in chunk.stops.items():
         if item.start < stop < item.end:
             rule = "CP7" if name == "checkpoint" else "CH1"
-            kind = f"jumped-{name}" + ("-resumed" if chunk.history.known > chunk.history.prompt else "")
+            kind = f"jumped-{name}{_circumstance(geometry, chunk, name)}"
             yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request, stop)
+
+
+def _smallest(geometry: Geometry) -> str:
+    """vLLM splits on the smallest block of all groups, where that is not the Mamba block."""
+    return "-smallest-block" if geometry.smallest < geometry.mamba_block else ""
+
+
+def _circumstance(geometry: Geometry, chunk: ChunkForecast, name: str) -> str:
+    """What is special about a chunk that jumped over a stop, so that one known fault hides no other."""
+    item, history = chunk.scheduled, chunk.history
+    if suffix := _smallest(geometry):
+        return suffix
+    if history.known > history.prompt and name != "junction":
+        return "-resumed"
+    if name == "checkpoint" and not geometry.fine and geometry.align > geometry.mamba_block:
+        return "-off-block-grid"
+    position = geometry.checkpoint(history.known)
+    whole = can_export(
+        item.start,
+        history.known,
+        position,
+        geometry.unit,
+        geometry.mamba_block,
+        geometry.mamba[0].checkpoint_alignment,
+    )
+    cut = whole and name == "checkpoint" and item.end < history.prefill_end
+    return "-cut-at-junction" if cut else ""
 
 
 def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "visible entries": must ⊆ visible ⊆ must ∪ may. Entries that may be visible are a choice; what
-    vanished is only judged when the pool has room for everything, since eviction is a choice too."""
-    missing = list(forecast.missing)
-    stray_states = [entry for entry in forecast.stray if oracle.geometry.groups[entry.group].kind == "mamba"]
-    for entry in missing:
-        yield _missing(oracle, forecast, entry, stray_states)
-    for entry in forecast.stray:
-        yield _stray(oracle, observation, forecast, entry)
-    if forecast.roomy and observation.do != "reset_local":
+    vanished is judged where nothing was thrown out for space, since what is thrown out is a choice too; but
+    it must be needed, and never what a running request holds."""
+    strays = {entry: _stray(oracle, observation, forecast, entry) for entry in forecast.stray}
+    moved = [entry for entry, finding in strays.items() if finding.kind == "mid-chunk"]
+    for entry in forecast.missing:
+        yield _missing(oracle, forecast, entry, moved)
+    yield from strays.values()
+    if observation.do == "reset_local":
+        return
+    for entry in forecast.held:
+        text = f"{_place(oracle, entry)} vanished while request {entry.request!r} holds its block"
+        yield Finding("RT1", "evicted-in-use", text, entry.request, entry.position)
+    if observation.wasted:
+        text = f"{observation.wasted} blocks with entries were taken while others held none"
+        yield Finding("RT1", "evicted-needlessly", text)
+    if forecast.roomy or observation.evicted == 0:
+        why = "the pool has room" if forecast.roomy else "no block was taken from the cache"
         for entry in forecast.lost:
-            yield Finding(
-                "RT1",
-                "lost",
-                f"{_place(oracle, entry)} vanished although the pool has room",
-                entry.request,
-                entry.position,
-            )
+            text = f"{_place(oracle, entry)} vanished although {why}"
+            kind = "lost"
+            if any(found.kind in _RENAMED for found in strays.values()):
+                kind, text = "lost-to-another-key", f"{text}: its block was registered under another key"
+            yield Finding("RT1", kind, text, entry.request, entry.position)
 
 
 def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry]) -> Finding:
@@ -230,6 +268,10 @@ def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry
             and chunk.publications.export not in (0, entry.position)
         ):
             beside = "-beside-export"
+    if kind == "mamba" and oracle.geometry.unfinished and not oracle.geometry.annotated:
+        beside = "-unfinished"
+    if kind == "window" and oracle.geometry.fine and oracle.configuration.retention is not None:
+        beside = "-sparse"
     if kind == "mamba" and entry.position == checkpoint:
         text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
         if any(other.request == entry.request for other in stray):
@@ -244,13 +286,13 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
     place = _place(oracle, entry)
     for request in observation.preempted:
         if _has_prefix(oracle, oracle.histories[request], entry):
-            rule = "RT1" if oracle.geometry.groups[entry.group].kind == "full" else "CH3"
+            rule = "CH3" if oracle.geometry.groups[entry.group].kind == "mamba" else "RT1"
             text = (
                 f"{place} is visible, but was not computed: request {request!r} was preempted in the step "
                 "that scheduled it"
             )
             return Finding(rule, "scheduled-then-preempted", text, request, entry.position)
-    if oracle.geometry.groups[entry.group].kind == "full":
+    if oracle.geometry.groups[entry.group].kind != "mamba":
         text = f"{place} is visible but was not computed"
         return Finding("RT1", "uncomputed", text, entry.request, entry.position)
     block = oracle.geometry.mamba_block
@@ -266,9 +308,24 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
                 f"{place} is visible, but no state was computed there: request {item.request!r} computed "
                 f"[{item.start}, {item.end}) and registered the block of the state at {item.start} as full"
             )
-            return Finding("CH3", "partial-block-as-full", text, item.request, entry.position)
+            return Finding(
+                "CH3",
+                f"partial-block-as-full{_smallest(oracle.geometry)}",
+                text,
+                item.request,
+                entry.position,
+            )
+    if oracle.cache.key_of(entry, oracle.histories) in oracle.displaced:
+        text = f"{place} became visible after an export had taken its place"
+        return Finding("CH4", "promoted-after-export", text, entry.request, entry.position)
     text = f"{place} is visible, but no chunk ended or exported there"
-    return Finding("CH3", "mid-chunk", text, entry.request, entry.position)
+    kind = "mid-chunk"
+    geometry = oracle.geometry
+    for chunk in forecast.chunks:
+        boundary = geometry.profile.checkpoint(chunk.history.prompt, geometry.unit, geometry.eagle)
+        if not geometry.fine and entry.position == boundary and _has_prefix(oracle, chunk.history, entry):
+            kind = "hash-boundary-when-coarse"
+    return Finding("CH3", kind, text, entry.request, entry.position)
 
 
 def _has_prefix(oracle: Oracle, history: History, entry: Entry) -> bool:
@@ -281,7 +338,9 @@ def _has_prefix(oracle: Oracle, history: History, entry: Entry) -> bool:
 
 
 def _place(oracle: Oracle, entry: Entry) -> str:
-    name = {"full": "attention", "mamba": "Mamba"}[oracle.geometry.groups[entry.group].kind]
+    name = {"full": "attention", "window": "sliding-window", "mamba": "Mamba"}[
+        oracle.geometry.groups[entry.group].kind
+    ]
     return f"the {name} entry of group {entry.group} at {entry.position} of request {entry.request!r}"
 
 
@@ -300,13 +359,19 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
                 kind = "kv-in-progress"
                 text = f"{text}, which another request computes in the same step"
             yield Finding("SF1", kind, text, read.request, read.position)
+        elif read.what == "stale":
+            text = f"{where} reads a block past token {read.position} that holds a state, not cleared"
+            yield Finding("SF1", "stale-bytes", text, read.request, read.position)
         else:
             what = "the null block" if read.what == "null" else "a wrong state"
             kind, why = read.what, ""
             history, unit = oracle.histories[read.request], oracle.geometry.unit
             on_grid = read.position % unit == 0 and read.position <= len(history.numbers) * unit
             if on_grid and oracle.cache.key(read.group, history, read.position) in oracle.passed:
-                kind, why = "state-of-passed-boundary", ", a block end that an earlier chunk ran past"
+                kind = f"state-of-passed-boundary{_smallest(oracle.geometry)}"
+                why = ", a block end that an earlier chunk ran past"
+            if kind == "state" and oracle.geometry.unfinished and not oracle.geometry.annotated:
+                kind = "state-unfinished"
             text = f"{where} read {what} for the state after {read.position}{why}"
             yield Finding("SF2", kind, text, read.request, read.position)
 
@@ -376,16 +441,18 @@ def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
             yield Finding("LV1", "vanished", f"request {request!r} vanished without an end", request)
 
 
-def _progress(observation: Observation, forecast: Forecast) -> Iterator[Finding]:
+def _progress(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "progress". One-sided: without room for everything a step may legally wait, or preempt."""
     if observation.do not in ENGINE_STEPS or not forecast.roomy:
         return
     for request in observation.preempted:
         text = f"request {request!r} was preempted although the pool has room"
         yield Finding("CH2", "preempted", text, request)
-    if not must_advance(len(observation.scheduled), bool(forecast.live_before)):
+    # A request that only waits to be told of its end may hold the slot that another one needs.
+    if not forecast.complete and not must_advance(len(observation.scheduled), bool(forecast.live_before)):
         waiting = ", ".join(forecast.live_before)
-        yield Finding("CH2", "stalled", f"a step scheduled nothing although {waiting} had work left")
+        kind = "stalled-in-lookahead" if oracle.in_lookahead() else "stalled"
+        yield Finding("CH2", kind, f"a step scheduled nothing although {waiting} had work left")
 
 
 def _quiescence(oracle: Oracle, observation: Observation) -> Iterator[Finding]:

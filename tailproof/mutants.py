@@ -10,9 +10,10 @@ from reference.history import History, Prefixes
 from reference.publish import Publications
 from spec.checkpoint import capped_and_dropped_checkpoint
 from spec.geometry import Geometry
-from spec.observation import Observation
+from spec.observation import Counters, Entry, Event, Observation
 from spec.proof import capped_scan_bound
 from spec.trace import Configuration, Submit
+from tailproof.variants import bounded_by_the_one_before
 
 Place = tuple[int, int]
 
@@ -307,6 +308,110 @@ class NeverFinishes(SlowEngine):
         return super().has_ended(history) and not history.hit
 
 
+class BoundedByFirstLayout(SlowEngine):
+    """An attention layout is scanned only to its margin past what the one before it could serve."""
+
+    def lookup(self, history: History) -> Lookup:
+        found = self.cache.lookup(history)
+        return replace(found, hit=bounded_by_the_one_before(self.geometry, history, self.cache.visible))
+
+
+class WindowIgnored(SlowEngine):
+    """Sliding-window groups have no say in a lookup, and every state that may be visible is."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        states = {group.index for group in self.geometry.mamba}
+        return set(left.must) | {place for place in left.may if place[0] in states}
+
+    def lookup(self, history: History) -> Lookup:
+        kept = self.cache.geometry
+        groups = tuple(group for group in kept.groups if group.kind != "window")
+        self.cache.geometry = replace(kept, groups=groups)
+        try:
+            return self.cache.lookup(history)
+        finally:
+            self.cache.geometry = kept
+
+
+class ForgetsWindow(SlowEngine):
+    """The last block of a sliding window that is needed is not registered."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        places = set(left.must)
+        for group in self.geometry.windows:
+            ends = [position for index, position in places if index == group.index]
+            if ends:
+                places.remove((group.index, max(ends)))
+        return places
+
+
+class EvictsInUse(SlowEngine):
+    """Admitting a request throws out an attention block that a running request holds."""
+
+    def _engine_step(self, at: int, do: str, accept: int) -> Observation:
+        group = self.geometry.attention[0]
+        holders = [one for one in self.running if one.hit is not None and one.computed >= 2 * group.block]
+        observation = super()._engine_step(at, do, accept)
+        for history in holders:
+            key = self.cache.key(group.index, history, group.block)
+            if history.state == "running" and key in self.cache.visible:
+                self.cache.visible.remove(key)
+                return replace(observation, withdrawn=(*observation.withdrawn, self.owners[key]))
+        return observation
+
+
+class WorkerUnits(SlowEngine):
+    """The workers use the alignment where the scheduler uses the grid of hits."""
+
+    def units(self) -> tuple[int, int]:
+        return self.geometry.unit, self.geometry.align
+
+
+class MiscountsLookups(SlowEngine):
+    """A resumed request counts as a new one."""
+
+    def counted(self, history: History, hit: int) -> Counters:
+        return Counters(requests=1, queries=history.known, hits=hit)
+
+
+class ForgetsEvent(SlowEngine):
+    """Entries inside a block are not told by events."""
+
+    def told(self, entry: Entry) -> Event | None:
+        block = self.geometry.groups[entry.group].block
+        return super().told(entry) if entry.position % block == 0 else None
+
+
+class TellsTooMuch(SlowEngine):
+    """An event tells of the prefix one unit further than what was stored, too."""
+
+    def told(self, entry: Entry) -> Event | None:
+        unit, history = self.geometry.unit, self.histories[entry.request]
+        if entry.position + unit > history.prompt:
+            return super().told(entry)
+        both = (entry, replace(entry, position=entry.position + unit))
+        return Event("stored", both, entry.position - unit, 2 * unit)
+
+
+class TellsWrongTokens(SlowEngine):
+    """Events list the tokens from the start of the prompt."""
+
+    def told(self, entry: Entry) -> Event | None:
+        event = super().told(entry)
+        return event and replace(event, tokens=entry.position)
+
+
+class StallsInLookahead(SlowEngine):
+    """A chunk stops at a block end within what draft modules read ahead, and then keeps the distance."""
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        block, lookahead = self.geometry.mamba_block, self.geometry.lookahead
+        boundary = start // block * block + block
+        if start % block and 0 < history.known - boundary < lookahead:
+            return max(history.known - lookahead, start)
+        return super().chunk_end(history, start, budget)
+
+
 MUTANTS: dict[str, type[SlowEngine]] = {
     "old-checkpoint": OldCheckpoint,
     "registers-old-checkpoint": RegistersOldCheckpoint,
@@ -337,4 +442,14 @@ MUTANTS: dict[str, type[SlowEngine]] = {
     "wrong-output": WrongOutput,
     "miscounts-hit": MiscountsHit,
     "never-finishes": NeverFinishes,
+    "bounded-by-first-layout": BoundedByFirstLayout,
+    "window-ignored": WindowIgnored,
+    "forgets-window": ForgetsWindow,
+    "evicts-in-use": EvictsInUse,
+    "worker-units": WorkerUnits,
+    "miscounts-lookups": MiscountsLookups,
+    "forgets-event": ForgetsEvent,
+    "tells-too-much": TellsTooMuch,
+    "tells-wrong-tokens": TellsWrongTokens,
+    "stalls-in-lookahead": StallsInLookahead,
 }

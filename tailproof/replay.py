@@ -15,7 +15,8 @@ from adapters.protocol import parse_trace, trace_document
 from spec.geometry import Geometry, GeometryError
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
-from tailproof.lockstep import Divergence, compare
+from tailproof.findings import Divergence
+from tailproof.lockstep import seek
 from tailproof.targets import OpenTarget
 
 FORMAT = 1
@@ -142,7 +143,7 @@ def replay(opened: OpenTarget, kept: ReplayFile) -> Replayed:
         TraceError: when the target refuses the trace.
     """
     outcome = opened.run(kept.trace)
-    divergence = compare(kept.trace, outcome)
+    divergence = seek(kept.trace, outcome, kept.rule, kept.kind)
     if divergence is None:
         return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace")
     finding = divergence.finding

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from spec.observation import Outcome
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.lockstep import Divergence, compare
+from tailproof.findings import Divergence
+from tailproof.lockstep import compare
 from tailproof.targets import OpenTarget, Target, open_target
 
 RESEND = "B"

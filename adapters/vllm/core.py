@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from adapters.protocol import AdapterError, Description, MovedError
 from adapters.vllm.names import REPLACED, check_instance, missing_names
+from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
 from reference.exact_model import Memory
 from spec.chunking import settle_bound
 from spec.geometry import Geometry
-from spec.observation import Admitted, Entry, Failure, Finished, Observation, Scheduled
+from spec.observation import (
+    Admitted,
+    Counters,
+    Entry,
+    Event,
+    Failure,
+    Finished,
+    Observation,
+    Scheduled,
+)
 from spec.trace import (
     NAMES,
     Abort,
@@ -27,6 +39,9 @@ from spec.trace import (
     prompt_tokens,
 )
 
+if TYPE_CHECKING:
+    from adapters.vllm.runner import Sampled
+
 IDLE_STEPS = 3
 
 
@@ -39,7 +54,11 @@ class VllmCore:
 
     def __init__(self) -> None:
         quiet_environment()
+        import torch
         import vllm
+
+        # The exact content is a few thousand words; handing it to threads costs more than it gives.
+        torch.set_num_threads(1)
 
         self.version = str(vllm.__version__)
         if missing := missing_names():
@@ -77,15 +96,20 @@ class VllmSession:
         self._arrivals = 0
         self._version = system.version
         self._import()
+        self._units = (0, 0)
         self.scheduler = self._timed(self._build_scheduler, system.factory)
         manager = self.scheduler.kv_cache_manager
         self.pool = manager.block_pool
+        self._evicted = self._wasted = 0
+        self._events: list[Any] = []
+        self._in_flight: deque[tuple[Any, dict[str, Sampled]]] = deque()
         self._lookups: dict[str, tuple[set[bytes], set[bytes]]] = {}
         for kind, value in (
             ("Scheduler", self.scheduler),
             ("KVCacheManager", manager),
             ("KVCacheCoordinator", manager.coordinator),
             ("BlockPool", self.pool),
+            ("FreeKVCacheBlockQueue", self.pool.free_block_queue),
             ("BlockHashToBlockMap", self.pool.cached_block_hash_to_block),
         ):
             check_instance(kind, value, system.version)
@@ -99,20 +123,25 @@ class VllmSession:
         self.runner = Runner(
             configuration,
             self.geometry,
-            lambda copies: self._timed(self._copy, [memory.pages], configuration.blocks, copies),
+            lambda copies: self._timed(
+                self._copy, [memory.pages, memory.strange], configuration.blocks, copies
+            ),
             self._checkpoints,
             omit,
             memory,
+            self._units,
         )
         self._requests: dict[str, Any] = {}
-        self._turns: dict[str, list[int]] = {}
+        self._counters = Counters()
         self._sampled: dict[str, list[int]] = {}
         self._cached: dict[str, int | None] = {}
-        self._hashes: dict[bytes, tuple[str, int]] = {}
-        self._hashed: dict[str, int] = {}
+        self.prefixes = Prefixes(configuration.unit, configuration.events)
         self._visible: set[bytes] = set()
         self._running: set[str] = set()
         self._watch_lookups(manager)
+        self._watch_allocations()
+        if configuration.events:
+            self.scheduler.kv_event_publisher.publish = lambda batch: self._events.extend(batch.events)
         self._output_checked = False
 
     def _watch_lookups(self, manager: Any) -> None:
@@ -128,19 +157,38 @@ class VllmSession:
 
         manager.get_computed_blocks = watched
 
+    def _watch_allocations(self) -> None:
+        """Count the blocks handed out with entries in them; the call itself goes through unchanged."""
+        allocate = self.pool.get_new_blocks
+
+        def watched(count: int) -> Any:
+            began = time.perf_counter()
+            taken = list(islice(free_blocks(self.pool), count))
+            evicted = sum(block.block_hash is not None for block in taken)
+            if evicted:
+                rest = islice(free_blocks(self.pool), count, None)
+                self._evicted += evicted
+                self._wasted += min(evicted, sum(block.block_hash is None for block in rest))
+            self._seconds -= time.perf_counter() - began
+            return allocate(count)
+
+        self.pool.get_new_blocks = watched
+
+    def units(self) -> tuple[int, int]:
+        """The hash unit and the grid of hits that vLLM hands to its workers, in tokens (EL2)."""
+        return self._units
+
     def _import(self) -> None:
         from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
         from vllm.sampling_params import SamplingParams
         from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id, get_request_block_hasher
+        from vllm.v1.core.kv_cache_utils import get_request_block_hasher
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
         from vllm.v1.request import Request, RequestStatus
         from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
         self._checkpoints: Callable[..., tuple[list[int], list[int]]] = compute_mamba_prefill_checkpoints
         self._sampling_params: Any = SamplingParams
-        self._get_block_hash: Any = get_block_hash
-        self._get_group_id: Any = get_group_id
         self._hasher: Any = get_request_block_hasher(self.configuration.unit, sha256)
         self._draft_tokens: Any = DraftTokenIds
         self._model_output: Any = ModelRunnerOutput
@@ -149,7 +197,11 @@ class VllmSession:
         self._copy: Any = copy_kv_cache_blocks_inplace
 
     def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
-        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
+        from vllm.v1.core.kv_cache_utils import (
+            resolve_cache_hit_alignment_tokens,
+            resolve_kv_cache_block_sizes,
+        )
+        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.structured_output import StructuredOutputManager
 
@@ -161,17 +213,19 @@ class VllmSession:
                 f"vLLM {self._version} resolves alignment {align} and unit {unit}, the spec "
                 f"{self.geometry.align} and {self.geometry.unit}"
             )
+        self._units = (unit, resolve_cache_hit_alignment_tokens(layout, vllm_config, align, unit))
         manager = getattr(vllm_config, "_tailproof_grammar", None)
         if manager is None:
             manager = StructuredOutputManager(vllm_config)
             object.__setattr__(vllm_config, "_tailproof_grammar", manager)
-        return Scheduler(
+        kind: Any = AsyncScheduler if self.configuration.asynchronous else Scheduler
+        return kind(
             vllm_config=vllm_config,
             kv_cache_config=layout,
             structured_output_manager=manager,
             block_size=align,
             hash_block_size=unit,
-            log_stats=False,
+            log_stats=True,
         )
 
     def _timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
@@ -211,10 +265,10 @@ class VllmSession:
         room = MODEL_LENGTH - self.configuration.speculative - 1
         if prompt_length(step.prompt) + step.outputs > room:
             raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
-        tokens = prompt_tokens(step.prompt, self._turns)
+        tokens = prompt_tokens(step.prompt, self.prefixes.turns)
         self._arrivals += 1
         self.runner.submit(step.id, tokens, step.outputs, step.salt)
-        self._turns[step.id] = tokens + self.runner.requests[step.id].content.sampled[: step.outputs]
+        self.prefixes.turns[step.id] = tokens + self.runner.requests[step.id].content.sampled
         request = self._timed(
             self._request_type,
             request_id=step.id,
@@ -230,7 +284,7 @@ class VllmSession:
             check_instance("Request", request, self._version)
         self._requests[step.id] = request
         self._sampled[step.id] = []
-        self._learn_hashes(step.id)
+        self.prefixes.learn(step.id, request.block_hashes)
         self._timed(self.scheduler.add_request, request)
         return self._observe(at, "submit", before)
 
@@ -249,52 +303,66 @@ class VllmSession:
         idle = steps = 0
         tokens = sum(request.num_prompt_tokens + request.max_tokens for request in self._requests.values())
         bound = settle_bound(tokens, len(self._requests))
-        while self._requests:
+        while self._requests or self._in_flight:
             observation = self._engine_step(at, "settle", accept)
             steps += 1
-            idle = 0 if observation.scheduled else idle + 1
-            if idle >= IDLE_STEPS or steps > bound:
+            idle = 0 if observation.scheduled or observation.finished else idle + 1
+            if self._requests and (idle >= IDLE_STEPS or steps > bound):
                 left = ", ".join(self._requests)
                 what = f"{idle} steps scheduled nothing" if idle else f"{steps} steps were not enough"
-                failure = Failure("stuck", f"{what}, still unfinished: {left}")
+                failure = Failure(
+                    "stuck", f"{what}, still unfinished: {left}", "\n".join(holders(self.scheduler))
+                )
                 yield self._observe(at, "settle", self._seconds, failure=failure)
                 return
             yield observation
 
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
+        """One schedule and one update; asynchronous scheduling updates with the outputs of the step before,
+        as the engine core does with two batches in flight."""
         before = self._seconds
         self._lookups.clear()
-        output = self._timed(self.scheduler.schedule)
-        if not self._output_checked:
-            check_instance("SchedulerOutput", output, self._version)
-            check_instance("CachedRequestData", output.scheduled_cached_reqs, self._version)
-            self._output_checked = True
-        scheduled, admitted = self._read_schedule(output)
-        self.runner.failed = []
-        sampled = self.runner.execute(output, accept)
-        finished = self._update(output, sampled)
+        self._evicted = self._wasted = 0
+        self._events = []
+        self._counters = Counters()
+        scheduled: tuple[Scheduled, ...] = ()
+        admitted: tuple[Admitted, ...] = ()
+        preempted: tuple[str, ...] = ()
+        self.runner.failed, self.runner.verified = [], 0
+        if self._requests or not self._in_flight:
+            output = self._timed(self.scheduler.schedule)
+            if not self._output_checked:
+                check_instance("SchedulerOutput", output, self._version)
+                check_instance("CachedRequestData", output.scheduled_cached_reqs, self._version)
+                self._output_checked = True
+            sampled = self.runner.execute(output, accept)
+            scheduled, admitted = self._read_schedule(output)
+            preempted = tuple(sorted(set(output.preempted_req_ids or ()) & self._running))
+            self._in_flight.append((output, sampled))
+        finished: tuple[Finished, ...] = ()
+        updated = not self.configuration.asynchronous or not scheduled or len(self._in_flight) > 1
+        if updated:
+            finished = self._update(*self._in_flight.popleft())
         return self._observe(
             at,
             do,
             before,
             scheduled=scheduled,
             admitted=admitted,
-            preempted=tuple(sorted(set(output.preempted_req_ids or ()) & self._running)),
+            preempted=preempted,
             finished=finished,
             failed_reads=tuple(self.runner.failed),
+            evicted=self._evicted,
+            wasted=self._wasted,
+            events=self._published_events() if updated else None,
+            counters=self._counters if updated else None,
+            verified=self.runner.verified,
         )
 
     def _read_schedule(self, output: Any) -> tuple[tuple[Scheduled, ...], tuple[Admitted, ...]]:
-        starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}
-        fresh = set(starts)
-        cached = output.scheduled_cached_reqs
-        starts.update(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-        fresh |= set(cached.resumed_req_ids)
-        drafts = output.scheduled_spec_decode_tokens
-        scheduled = tuple(
-            Scheduled(request, starts[request], starts[request] + count, len(drafts.get(request, ())))
-            for request, count in output.num_scheduled_tokens.items()
-        )
+        fresh = {new.req_id for new in output.scheduled_new_reqs}
+        fresh |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        scheduled = tuple(Scheduled(item.id, item.start, item.end, item.drafts) for item in self.runner.work)
         return scheduled, tuple(self._admitted(item) for item in scheduled if item.request in fresh)
 
     def _admitted(self, item: Scheduled) -> Admitted:
@@ -304,18 +372,18 @@ class VllmSession:
             local=item.start,
             external=0,
             junction=self._requests[item.request].shared_prefix_boundary,
-            appeared=tuple(sorted(map(self._entry, appeared), key=_entry_order)),
-            gone=tuple(sorted(map(self._entry, gone), key=_entry_order)),
+            appeared=self.prefixes.entries(appeared),
+            gone=self.prefixes.entries(gone),
         )
 
-    def _update(self, output: Any, sampled: dict[str, list[int]]) -> tuple[Finished, ...]:
-        requests = list(sampled)
+    def _update(self, output: Any, sampled: dict[str, Sampled]) -> tuple[Finished, ...]:
+        requests = [name for name in sampled if name in self._requests or self.configuration.asynchronous]
         # The scheduler keeps the tokens that the prefix really has, so that a wrong sample stays one failure.
         fed = []
-        for request in requests:
-            done = len(self._sampled[request])
-            fed.append(self.runner.requests[request].content.sampled[done : done + len(sampled[request])])
-            self._sampled[request].extend(sampled[request])
+        for name in requests:
+            live, took = self.runner.requests.get(name), sampled[name]
+            right = live.content.sampled[took.first : took.first + len(took.tokens)] if live else took.tokens
+            fed.append(right)
         answer = self._model_output(
             req_ids=requests,
             req_id_to_index={request: index for index, request in enumerate(requests)},
@@ -324,49 +392,40 @@ class VllmSession:
         outputs = self._timed(self.scheduler.update_from_output, output, answer)
         finished = []
         for batch in outputs.values():
+            if batch.scheduler_stats is not None:
+                self._counters = counters(batch.scheduler_stats.prefix_cache_stats)
             for item in batch.outputs:
                 if item.prefill_stats is not None:
                     self._cached[item.request_id] = item.prefill_stats.num_cached_tokens
+                taken = sampled[item.request_id].tokens[: len(item.new_token_ids)]
+                self._sampled[item.request_id].extend(taken)
                 if item.finish_reason is not None:
                     finished.append(self._finish(item.request_id, str(item.finish_reason)))
         for request in requests:
             if request in self._requests:
-                self._learn_hashes(request)
-        if self.configuration.speculative:
-            proposing = [name for name in requests if sampled[name] and name in self._requests]
+                self.prefixes.learn(request, self._requests[request].block_hashes)
+        if self.configuration.speculative and not self.configuration.asynchronous:
+            proposing = [name for name in requests if sampled[name].tokens and name in self._requests]
             tokens = [[1] * self.configuration.speculative for _ in proposing]
             if proposing:
                 self._timed(self.scheduler.update_draft_token_ids, self._draft_tokens(proposing, tokens))
         return tuple(finished)
 
     def _finish(self, request: str, reason: str) -> Finished:
-        target = self._requests.pop(request)
+        self.prefixes.learn(request, self._requests.pop(request).block_hashes)
         self.runner.forget(request)
-        count = target.num_tokens - target.num_prompt_tokens
-        outputs = tuple(self._sampled.pop(request)[:count])
-        return Finished(request, reason, outputs, self._cached.pop(request, None))
+        return Finished(request, reason, tuple(self._sampled.pop(request)), self._cached.pop(request, None))
 
-    def _learn_hashes(self, request: str) -> None:
-        """Remember which prefix each new hash stands for; the first request to have it names it."""
-        hashes = self._requests[request].block_hashes
-        for index in range(self._hashed.get(request, 0), len(hashes)):
-            self._hashes.setdefault(hashes[index], (request, (index + 1) * self.configuration.unit))
-        self._hashed[request] = len(hashes)
-
-    def _entry(self, key: bytes) -> Entry:
-        found = self._hashes.get(self._get_block_hash(key))
-        if found is None:
-            raise AdapterError("a prefix-cache key of the target belongs to no known prefix")
-        request, position = found
-        return Entry(self._get_group_id(key), position, request)
+    def _published_events(self) -> tuple[Event, ...] | None:
+        return tuple(map(self.prefixes.event, self._events)) if self.configuration.events else None
 
     def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
         visible = set(self.pool.cached_block_hash_to_block._cache)
         published: tuple[Entry, ...] = ()
         withdrawn: tuple[Entry, ...] = ()
         if visible != self._visible:
-            published = tuple(sorted(map(self._entry, visible - self._visible), key=_entry_order))
-            withdrawn = tuple(sorted(map(self._entry, self._visible - visible), key=_entry_order))
+            published = self.prefixes.entries(visible - self._visible)
+            withdrawn = self.prefixes.entries(self._visible - visible)
             self._visible = visible
         running = tuple(request.request_id for request in self.scheduler.running)
         self._running = set(running)
@@ -381,7 +440,3 @@ class VllmSession:
             seconds=self._seconds - before,
             **seen,
         )
-
-
-def _entry_order(entry: Entry) -> tuple[int, int, str]:
-    return entry.group, entry.position, entry.request

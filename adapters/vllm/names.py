@@ -12,7 +12,9 @@ REPLACED = (
     "model forward (d, e): exact hybrid model",
     "model runner: zeroing (a), Mamba state copies (c, g), placing of exported checkpoints (f)",
     "drafter and sampler: a function of the prefix, accepted as the trace says",
-    "KVCacheManager.get_computed_blocks: watched, the call goes through unchanged",
+    "KVCacheManager.get_computed_blocks, BlockPool.get_new_blocks: watched, the calls go through unchanged",
+    "KV event publisher: keeps what it is given",
+    "engine core: its order of schedule and update, its sizes of blocks and units",
 )
 
 NAMES: dict[str, tuple[str, ...]] = {
@@ -24,6 +26,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "SpeculativeConfig",
         "VllmConfig",
     ),
+    "vllm.config.kv_events": ("KVEventsConfig",),
+    "vllm.distributed.kv_events": ("AllBlocksCleared", "BlockRemoved", "BlockStored"),
     "vllm.model_executor.layers.mamba.checkpoint": ("compute_mamba_prefill_checkpoints",),
     "vllm.sampling_params": ("SamplingParams",),
     "vllm.utils.hashing": ("sha256",),
@@ -32,8 +36,11 @@ NAMES: dict[str, tuple[str, ...]] = {
         "get_group_id",
         "get_request_block_hasher",
         "init_none_hash",
+        "maybe_convert_block_hash",
+        "resolve_cache_hit_alignment_tokens",
         "resolve_kv_cache_block_sizes",
     ),
+    "vllm.v1.core.sched.async_scheduler": ("AsyncScheduler.schedule",),
     "vllm.v1.core.sched.scheduler": (
         "Scheduler.add_request",
         "Scheduler.finish_requests",
@@ -48,6 +55,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "KVCacheConfig",
         "KVCacheGroupSpec",
         "MambaSpec",
+        "SlidingWindowSpec",
     ),
     "vllm.v1.outputs": ("DraftTokenIds", "ModelRunnerOutput"),
     "vllm.v1.request": ("Request", "RequestStatus.FINISHED_ABORTED"),
@@ -56,10 +64,18 @@ NAMES: dict[str, tuple[str, ...]] = {
 }
 
 INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
-    "Scheduler": ("kv_cache_manager", "requests", "running", "waiting", "kv_holding_waiting"),
+    "Scheduler": (
+        "kv_cache_manager",
+        "kv_event_publisher",
+        "kv_holding_waiting",
+        "requests",
+        "running",
+        "waiting",
+    ),
     "KVCacheManager": ("block_pool", "coordinator", "get_computed_blocks"),
-    "KVCacheCoordinator": ("enable_partial_hash_hits",),
-    "BlockPool": ("cached_block_hash_to_block",),
+    "KVCacheCoordinator": ("enable_partial_hash_hits", "single_type_managers"),
+    "BlockPool": ("cached_block_hash_to_block", "free_block_queue", "get_new_blocks"),
+    "FreeKVCacheBlockQueue": ("fake_free_list_head", "fake_free_list_tail"),
     "BlockHashToBlockMap": ("_cache",),
     "SchedulerOutput": (
         "kv_cache_block_copies",
@@ -70,7 +86,13 @@ INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
         "scheduled_new_reqs",
         "scheduled_spec_decode_tokens",
     ),
-    "CachedRequestData": ("new_block_ids", "num_computed_tokens", "req_ids", "resumed_req_ids"),
+    "CachedRequestData": (
+        "new_block_ids",
+        "num_computed_tokens",
+        "num_output_tokens",
+        "req_ids",
+        "resumed_req_ids",
+    ),
     "Request": ("all_token_ids", "block_hashes", "num_tokens", "prefill_stats", "shared_prefix_boundary"),
 }
 

@@ -3,7 +3,7 @@
 The order of one step is the runner's (vllm/v1/worker/gpu_model_runner.py, mamba_utils.py), named by the
 letters of the content check:
 
-a  clear the blocks on the zeroing list
+a  clear the blocks on the zeroing list, so that no attention reads what was a state
 b  copy blocks, by vLLM's own routine, all of a step in one call
 c  copy each request's Mamba state to the column that this step runs in
 d  verify every read: states before anything is written, attention KV after this step's KV is there (as
@@ -14,6 +14,11 @@ f  export the internal checkpoint into the column before the running one; kernel
 g  copy the state of a block boundary that the accepted tokens crossed into the column of that block
 
 Block tables are kept as the worker keeps them: from the scheduler's output alone.
+
+The KV of a draft model depends on the token after too, so where two requests with different continuations
+publish the same prefix, the last token of a block holds what the writer's continuation gave. That costs
+acceptance, never an output, and no hash of this vLLM covers it: groups of the draft model are checked as if
+they belonged to the target model.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import torch
 
 from adapters.protocol import AdapterError
 from reference.exact_model import KV_MASK, Content, Memory, first_state, output_token
-from spec.geometry import Geometry
+from spec.geometry import Geometry, GroupGeometry
 from spec.observation import FailedRead
 from spec.trace import Configuration
 
@@ -37,12 +42,14 @@ NULL_BLOCK = 0
 @dataclass(slots=True)
 class Live:
     """One request as the worker knows it: block ids per group, the column of its Mamba state (None before
-    the first step), how many tokens the last step accepted, and how many tokens are `known` (prompt and
-    sampled)."""
+    the first step), how many tokens the last step accepted, how many tokens are `known` (prompt and
+    sampled) and how far it has `computed`."""
 
     content: Content
     first: int
+    prompt: int
     known: int
+    computed: int = 0
     tables: list[list[int]] = field(default_factory=list)
     tensors: list[torch.Tensor | None] = field(default_factory=list)
     column: int | None = None
@@ -68,6 +75,14 @@ class Live:
             tensor = torch.tensor(self.tables[group], dtype=torch.int64, device=device)
             self.tensors[group] = tensor
         return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Tokens sampled for a request in one step; `first` is the index of the first one among its outputs."""
+
+    first: int
+    tokens: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,30 +114,37 @@ class Runner:
         checkpoints: Callable[..., tuple[list[int], list[int]]],
         omit: str,
         memory: Memory,
+        units: tuple[int, int],
     ) -> None:
         self.configuration = configuration
+        self.hash_unit, self.hit_alignment = units
         self.geometry = geometry
         self.memory = memory
-        self.mamba, self.attention = geometry.mamba, geometry.attention
+        self.mamba, self.attention, self.windows = geometry.mamba, geometry.attention, geometry.windows
         self.device = str(memory.pages.device)
         self.omit = omit
         self._copy_blocks = copy_blocks
         self._checkpoints = checkpoints
         self.requests: dict[str, Live] = {}
         self.failed: list[FailedRead] = []
+        self.verified = 0
+        self.work: list[Work] = []
 
     def submit(self, request: str, prompt: Sequence[int], outputs: int, salt: str | None) -> None:
         """A request arrives; its content is known from now on, past its last output for drafts too."""
-        content = Content(prompt, outputs + self.configuration.speculative + 1, salt, self.device)
-        self.requests[request] = Live(content, first_state(salt), len(prompt))
+        steps = 2 if self.configuration.asynchronous else 1
+        extra = outputs + steps * (self.configuration.speculative + 1)
+        content = Content(prompt, extra, salt, self.device)
+        self.requests[request] = Live(content, first_state(salt), len(prompt), len(prompt))
 
     def forget(self, request: str) -> None:
         """A request has ended."""
         self.requests.pop(request, None)
 
-    def execute(self, output: Any, accept: int) -> dict[str, list[int]]:
-        """One step of the worker for a SchedulerOutput; returns the sampled tokens by request, in order."""
-        work = self._receive(output, accept)
+    def execute(self, output: Any, accept: int) -> dict[str, Sampled]:
+        """One step of the worker for a SchedulerOutput; returns what it sampled by request, in order."""
+        work = self.work = self._receive(output, accept)
+        self.verified = 0
         if output.new_block_ids_to_zero and "a" not in self.omit:
             self.memory.zero(output.new_block_ids_to_zero)
         if output.kv_cache_block_copies and "b" not in self.omit:
@@ -137,26 +159,37 @@ class Runner:
             self._verify_kv(item)
         sampled = {}
         for item, state in zip(work, held, strict=True):
-            sampled[item.id] = self._write_states(item, state)
+            first = item.live.known - item.live.prompt
+            sampled[item.id] = Sampled(first, self._write_states(item, state))
         return sampled
 
     def _receive(self, output: Any, accept: int) -> list[Work]:
         starts: dict[str, int] = {}
         for new in output.scheduled_new_reqs:
-            self.requests[new.req_id].replace_tables(new.block_ids)
-            starts[new.req_id] = new.num_computed_tokens
+            fresh = self.requests[new.req_id]
+            fresh.replace_tables(new.block_ids)
+            starts[new.req_id] = fresh.computed = new.num_computed_tokens
         cached = output.scheduled_cached_reqs
         for index, request in enumerate(cached.req_ids):
             blocks = cached.new_block_ids[index]
-            if request in cached.resumed_req_ids:
-                self.requests[request].replace_tables(blocks)
-            elif blocks is not None:
-                self.requests[request].append_blocks(blocks)
             starts[request] = cached.num_computed_tokens[index]
+            live = self.requests[request]
+            if request in cached.resumed_req_ids:
+                live.replace_tables(blocks)
+                live.computed = starts[request]
+                live.known = live.prompt + cached.num_output_tokens[index]
+            elif blocks is not None:
+                live.append_blocks(blocks)
+            if self.configuration.asynchronous:
+                # The scheduler counts drafts as accepted that it has no answer about yet; the worker knows.
+                starts[request] = live.computed
         work = []
+        admitted = {new.req_id for new in output.scheduled_new_reqs} | set(cached.resumed_req_ids)
         for request, count in output.num_scheduled_tokens.items():
             drafts = output.scheduled_spec_decode_tokens.get(request, ())
             usable = sum(token >= 0 for token in drafts)
+            if self.configuration.asynchronous and request not in admitted:
+                usable = len(drafts)
             start = starts[request]
             work.append(
                 Work(
@@ -198,6 +231,7 @@ class Runner:
             block = item.live.tables[group.index][column]
             if "d" in self.omit:
                 continue
+            self.verified += 1
             if block == NULL_BLOCK:
                 self._fail(item, group.index, item.start, "null")
             elif not self.memory.holds_state(block, expected):
@@ -217,7 +251,7 @@ class Runner:
             values[right - item.start :].bitwise_not_()
         if "e" in self.omit:
             return
-        for group in self.attention:
+        for group in (*self.attention, *self.windows):
             table = item.live.tables[group.index]
             touched = table[item.start // group.block : -(-item.end // group.block)]
             if NULL_BLOCK in touched or len(table) * group.block < item.end:
@@ -229,15 +263,29 @@ class Runner:
             self.memory.write_kv(blocks, group.block, item.start, values)
 
     def _verify_kv(self, item: Work) -> None:
-        if item.start == 0 or "d" in self.omit:
+        if "d" in self.omit:
             return
-        expected = item.live.content.kv[: item.start]
-        for group in self.attention:
+        for group in (*self.attention, *self.windows):
+            self._verify_cleared(item, group)
+            start = max(item.start - group.window + 1, 0) if group.window else 0
+            if item.start <= start:
+                continue
             blocks = item.live.table(group.index, self.device)
-            wrong = self.memory.first_wrong_kv(blocks, group.block, expected)
+            self.verified += item.start - start
+            expected = item.live.content.kv[start : item.start]
+            wrong = self.memory.first_wrong_kv(blocks, group.block, expected, start)
             if wrong is not None:
                 block = item.live.tables[group.index][wrong // group.block]
                 self._fail(item, group.index, wrong, "null" if block == NULL_BLOCK else "kv")
+
+    def _verify_cleared(self, item: Work, group: GroupGeometry) -> None:
+        """Attention reads whole blocks and masks what is past the end, which must be numbers all the same."""
+        column = (item.end - 1) // group.block
+        if item.end % group.block == 0:
+            return
+        block = item.live.tables[group.index][column]
+        if self.memory.strange_after(block, item.end - column * group.block, group.block):
+            self._fail(item, group.index, item.end, "stale")
 
     def _write_states(self, item: Work, held: int) -> list[int]:
         """Write states of all kinds; returns the tokens sampled (none for an unfinished prefill)."""
@@ -260,9 +308,11 @@ class Runner:
                             f"request {item.id!r} would write its running state to the null block"
                         )
                     self.memory.write_state(target, state)
+        live.computed = item.sure
         if item.sure < live.known:
             live.accepted = 1
             return []
+        live.computed += item.accepted
         live.accepted = 1 + item.accepted
         live.known += 1 + item.accepted
         self._keep_boundary(item, block)
@@ -275,11 +325,11 @@ class Runner:
         offsets, columns = self._checkpoints(
             [item.end],
             [item.end - item.start],
-            hash_block_size=self.geometry.unit,
+            hash_block_size=self.hash_unit,
             mamba_block_size=self.geometry.mamba_block,
             checkpoint_alignment=alignment,
             drop_eagle_block=self.geometry.eagle,
-            cache_hit_alignment_tokens=self.geometry.grid,
+            cache_hit_alignment_tokens=self.hit_alignment,
         )
         return (item.start + offsets[0], columns[0]) if offsets[0] else (0, -1)
 

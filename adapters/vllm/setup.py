@@ -36,6 +36,7 @@ class ConfigurationFactory:
 
     def __init__(self) -> None:
         self._kept: dict[bool, Any] = {}
+        self._events: Any = None
 
     def vllm_config(self, configuration: Configuration) -> Any:
         """The `VllmConfig` of a configuration; valid until the next call."""
@@ -49,8 +50,9 @@ class ConfigurationFactory:
         scheduler.max_num_scheduled_tokens = configuration.budget
         scheduler.long_prefill_token_threshold = configuration.long_prefill
         scheduler.policy = configuration.policy
-        scheduler.async_scheduling = False
-        cache.block_size = mamba_block
+        scheduler.async_scheduling = configuration.asynchronous
+        # As the engine core does once the groups are known (vllm/v1/engine/core.py).
+        cache.block_size = min(group.block for group in configuration.groups)
         cache.mamba_block_size = mamba_block
         cache.mamba_cache_mode = "align"
         cache.prefix_match_unit = configuration.unit
@@ -58,9 +60,30 @@ class ConfigurationFactory:
         cache.enable_prefix_caching = True
         cache.enable_mamba_shared_prefix_checkpoint = configuration.junctions
         config.parallel_config.decode_context_parallel_size = configuration.dcp
+        config.kv_events_config = self._events_config() if configuration.events else None
         if configuration.eagle:
-            config.speculative_config.num_speculative_tokens = configuration.speculative
+            speculative = config.speculative_config
+            speculative.num_speculative_tokens = configuration.speculative
+            # A draft model would have to exist on disk; the scheduler only asks which method it is, and how
+            # many modules it has.
+            speculative.method = "mtp" if configuration.multi_module else "eagle"
+            speculative.draft_model_config = _Modules(configuration.speculative)
         return config
+
+    def _events_config(self) -> Any:
+        from vllm.config.kv_events import KVEventsConfig
+
+        if self._events is None:
+            self._events = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
+        return self._events
+
+
+class _Modules:
+    """What the scheduler reads of a draft model's configuration."""
+
+    def __init__(self, count: int) -> None:
+        self.hf_config = self
+        self.num_nextn_predict_layers = count
 
 
 def _fresh_vllm_config(eagle: bool) -> Any:
@@ -75,7 +98,7 @@ def _fresh_vllm_config(eagle: bool) -> Any:
 
     with tempfile.TemporaryDirectory(prefix="tailproof-model-") as folder:
         Path(folder, "config.json").write_text(json.dumps(_MODEL))
-        config = VllmConfig(
+        return VllmConfig(
             model_config=ModelConfig(
                 model=folder,
                 dtype="float32",
@@ -97,10 +120,6 @@ def _fresh_vllm_config(eagle: bool) -> Any:
             ),
             device_config=DeviceConfig("cpu"),
         )
-    if eagle:
-        # A draft model would have to exist on disk; the scheduler only ever asks which method it is.
-        config.speculative_config.method = "eagle"
-    return config
 
 
 def kv_cache_config(configuration: Configuration) -> Any:
@@ -111,13 +130,27 @@ def kv_cache_config(configuration: Configuration) -> Any:
         KVCacheConfig,
         KVCacheGroupSpec,
         MambaSpec,
+        SlidingWindowSpec,
     )
 
     groups = []
     for index, group in enumerate(configuration.groups):
         if group.kind == "full":
             spec: Any = FullAttentionSpec(
-                block_size=group.block, num_kv_heads=1, head_size=1, dtype=torch.float32
+                block_size=group.block,
+                num_kv_heads=1,
+                head_size=1,
+                dtype=torch.float32,
+                dcp_sharded=not group.replicated,
+            )
+        elif group.kind == "window":
+            spec = SlidingWindowSpec(
+                block_size=group.block,
+                num_kv_heads=1,
+                head_size=1,
+                dtype=torch.float32,
+                sliding_window=group.window,
+                extra_retained_tokens=max(configuration.speculative - 1, 0) * configuration.multi_module,
             )
         else:
             internal = group.checkpoint_alignment is not None
