@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from proofs import wrong_steps
 from spec.checkpoint import capped_and_dropped_checkpoint, resend_checkpoint
+from spec.fixed_point import fixed_point, shortened
 from spec.lookup import attention_extent, greatest_hit
 from spec.proof import capped_scan_bound, scan_bound
 
@@ -132,6 +134,26 @@ def _steps_back(visible: Predicate, block: int, unit: int, bound: int, fine: boo
     return full - block if full > block else attention_extent(visible, block, unit, bound, fine)
 
 
+def _lengthens(candidate: int, grid: int, serves: Predicate) -> int:
+    """A state beyond the candidate makes the hit longer."""
+    length = candidate // grid * grid + grid
+    return length if serves(length) else shortened(candidate, grid, serves)
+
+
+def _gives_up(candidate: int, grid: int, serves: Predicate) -> int:
+    """Falls back to nothing where the candidate itself is not served."""
+    length = candidate // grid * grid
+    return length if serves(length) else 0
+
+
+def _off_the_grid(candidate: int, grid: int, serves: Predicate) -> int:
+    return candidate if serves(candidate) else shortened(candidate, grid, serves)
+
+
+def _last_group_unasked(limit: int, grid: int, serves: Iterable[Predicate]) -> int:
+    return fixed_point(limit, grid, tuple(serves)[:-1])
+
+
 WRONG: dict[str, tuple[tuple[str, dict[str, Callable[..., object]]], ...]] = {
     "cp1_on_the_grid": (
         ("off-grid", {"checkpoint": _last_token}),
@@ -185,9 +207,20 @@ WRONG: dict[str, tuple[tuple[str, dict[str, Callable[..., object]]], ...]] = {
         ("first-group-decides", {"hit": _first_group_decides}),
         ("all-but-the-last", {"hit": _all_but_the_last}),
     ),
-    "lk3_more_entries": (
-        ("least-hit", {"hit": _least_hit}),
+    "lk3_longer_extent": (
         ("lowest-interior-entry", {"extent": _lowest_interior_entry}),
         ("steps-back", {"extent": _steps_back}),
     ),
+    "lk3_longer_hit": (("least-hit", {"hit": _least_hit}),),
+    "pm4_state_only_shortens": (
+        ("lengthens", {"turn": _lengthens}),
+        ("gives-up", {"turn": _gives_up}),
+        ("off-the-grid", {"turn": _off_the_grid}),
+    ),
+    "lk1_fixed_point": (
+        ("one-pass", {"fixed": _one_pass}),
+        ("last-group-unasked", {"fixed": _last_group_unasked}),
+        ("least-hit", {"hit": _least_hit}),
+    ),
+    **wrong_steps.WRONG,
 }

@@ -10,7 +10,6 @@ _MANAGER = "vllm/v1/core/single_type_kv_cache_manager.py"
 _COORDINATOR = "vllm/v1/core/kv_cache_coordinator.py"
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
 _STORE = "joins with the store tier"
-_CORE_LATER = "joins with the whole core tier"
 _ALL = ("old", "drop", "lookahead")
 
 
@@ -138,12 +137,14 @@ _RULES = (
         "double-drop",
         "no-drop",
     ),
-    _observed(
+    Rule(
         "PM4",
         "A Mamba group may only accept or shorten the candidate.",
         "It has no say about attention KV, so a longer state does not make a longer hit.",
         _COORDINATOR,
-        "state-extends-hit",
+        theorems=("pm4_state_only_shortens",),
+        tiers=("core",),
+        faults=("state-extends-hit",),
     ),
     _derived(
         "PM5",
@@ -152,44 +153,56 @@ _RULES = (
         _SEED_CORE,
         "pm5_hash_exists",
     ),
-    _observed(
+    Rule(
         "LK1",
         "The hit is the greatest length, at most P − 1 and on the grid, that every group serves.",
         "Anything shorter is lost work, anything longer is reuse without content.",
         _COORDINATOR,
-        "stops-early",
-        "ignores-salt",
+        theorems=("lk1_fixed_point",),
+        tiers=("core",),
+        faults=(
+            "stops-early",
+            "ignores-salt",
+            "window-ignored",
+        ),
     ),
-    _derived(
+    Rule(
         "LK2",
-        "The hit does not depend on the order of the groups.",
-        "Group order is an accident of layer registration.",
+        "The hit does not depend on the order of the groups; each scans to its own bound, not another's hit.",
+        "Group order is an accident of layer registration, and another group's hit hides proof past it.",
         _COORDINATOR,
-        "lk2_order_of_groups",
+        theorems=("lk2_order_of_groups",),
+        tiers=("core",),
+        faults=("bounded-by-first-layout",),
     ),
     _derived(
         "LK3",
         "For a fixed bound, more visible entries never shorten the hit.",
         "Otherwise caching more would serve less.",
         _COORDINATOR,
-        "lk3_more_entries",
+        "lk3_longer_extent",
+        "lk3_longer_hit",
     ),
     _pending("LK4", "Local and external lookups obey the same rule.", "One prompt, one answer.", _STORE),
     _observed(
         "LK5",
-        "The junction is the longest length the attention of one layout could serve, when above the hit.",
+        "The junction is the longest length that attention could serve, when above the hit; where attention "
+        "has several layouts it lies between what all of them and what one of them could serve.",
         "It is where requests sharing a prefix would have met, had a state been kept there.",
         _COORDINATOR,
         "no-junction",
     ),
     _observed(
         "RT1",
-        "What must be visible is visible and stays so; nothing is visible that was not computed.",
+        "What must be visible is visible, and stays so unless its space is needed and nobody holds it; "
+        "nothing is visible that was not computed.",
         "A missing entry is a lost hit, an extra one is reuse of content that is not there.",
         _MANAGER,
         "forgets-tail-entry",
+        "forgets-window",
         "publishes-uncomputed",
         "loses-entry",
+        "evicts-in-use",
     ),
     _observed(
         "RT2",
@@ -198,27 +211,39 @@ _RULES = (
         _MANAGER,
         "retention-drops-checkpoint",
     ),
-    _observed(
+    Rule(
         "CH1",
         "A prefill chunk never jumps over a required stop.",
         "A state exists only where a chunk ends or an export is made.",
         _SCHEDULER,
-        "runs-past-junction",
+        theorems=(
+            "ch1_no_stop_is_jumped",
+            "ch1_stop_unless_exported",
+        ),
+        tiers=("core",),
+        faults=("runs-past-junction",),
     ),
-    _observed(
+    Rule(
         "CH2",
         "A step with unfinished requests and room computes at least one token and preempts nobody.",
         "Alignment may shorten a chunk, but a step that schedules nothing would repeat for ever.",
         _SCHEDULER,
-        "stalls-once",
-        "preempts-freely",
+        theorems=("ch2_advances",),
+        tiers=("core",),
+        faults=(
+            "stalls-once",
+            "stalls-in-lookahead",
+            "preempts-freely",
+        ),
     ),
-    _observed(
+    Rule(
         "CH3",
         "A published Mamba position is a chunk end or an exported checkpoint.",
         "Elsewhere the state was never in memory.",
         _MANAGER,
-        "publishes-mid-chunk",
+        theorems=("ch3_export_inside_its_chunk",),
+        tiers=("core",),
+        faults=("publishes-mid-chunk",),
     ),
     _observed(
         "CH4",
@@ -234,13 +259,37 @@ _RULES = (
         _SCHEDULER,
         "skips-token",
     ),
-    _pending("TS1", "The external hit after a local reset equals the local hit before.", "Tails.", _STORE),
+    _derived(
+        "TS1",
+        "The external hit after a local reset equals the local hit before.",
+        "A tail that lacks one key of the proof makes the whole resend a miss.",
+        _SEED_CORE,
+        "ts1_every_proof_key_is_saved",
+        "ts1_external_hit_is_the_local_one",
+        profiles=("drop",),
+    ),
     _pending("TS2", "Nothing is put into a store before it is computed.", "Wrong bytes.", _STORE),
     _pending("TS3", "One successful put per key and prompt.", "Wasted transfers.", _STORE),
     _pending("TS4", "What is pinned is exactly what is put.", "Wrong or leaked pins.", _STORE),
     _pending("TS5", "A junction adds no tail.", "Wasted transfers.", _STORE),
-    _pending("TS6", "After preemption the original prompt length decides C.", "Lost tails.", _STORE),
-    _pending("TS7", "Gaps between the last normal save and the tail are closed.", "Lost tails.", _STORE),
+    _derived(
+        "TS6",
+        "After preemption the original prompt length decides C, and with it the tail.",
+        "The resend will be of the prompt, not of the prompt and what was generated before the preemption.",
+        _SEED_CORE,
+        "ts6_original_prompt_decides",
+        profiles=("drop",),
+    ),
+    _derived(
+        "TS7",
+        "Gaps between the last normal save and the tail are closed, and one step publishes the tail.",
+        "A resend needs every block up to its proof, under the very keys that a lookup asks for.",
+        _SEED_CORE,
+        "ts7_no_gap",
+        "ts7_keys_are_asked_for",
+        "ts7_one_step_publishes",
+        profiles=("drop",),
+    ),
     _observed(
         "EL1",
         "Whether hits may land inside a block is decided once, from all groups, and used everywhere.",
@@ -248,24 +297,44 @@ _RULES = (
         _SEED_CORE,
         "coarse-lookup",
     ),
-    _pending(
-        "EL2", "Hash unit and checkpoint unit of the worker equal the scheduler's.", "CP7.", _CORE_LATER
-    ),
-    _pending("LT1", "A pinned block is neither freed nor handed out.", "Wrong bytes.", _STORE),
-    _pending("LT2", "Every pin is released exactly once.", "Leaks and early frees.", _STORE),
     _observed(
+        "EL2",
+        "Hash unit and grid of hits of the worker equal the scheduler's.",
+        "A worker that exports on another grid saves states where nobody looks for them.",
+        _SEED_CORE,
+        "worker-units",
+    ),
+    _derived(
+        "LT1",
+        "A pinned block is neither freed nor handed out.",
+        "An asynchronous save would read another request's bytes.",
+        _SEED_CORE,
+        "lt1_pinned_block_is_kept",
+    ),
+    _derived(
+        "LT2",
+        "Every pin is released exactly once, when all ranks have reported, success or failure.",
+        "A pin released twice frees a block that is in use; one never released leaks it.",
+        _SEED_CORE,
+        "lt2_pin_released_once",
+    ),
+    Rule(
         "LT3",
         "At quiescence the free count is back where it started.",
         "A leaked block is lost until restart; enough of them stop the engine.",
         "vllm/v1/core/block_pool.py",
-        "leaks-block",
+        theorems=("lt3_free_count_returns",),
+        tiers=("core",),
+        faults=("leaks-block",),
     ),
-    _observed(
+    Rule(
         "LT4",
         "A reset takes effect exactly when no request holds a block, and then empties the cache.",
         "A reset that half works serves old weights; one that never works stops training loops.",
         _SCHEDULER,
-        "reset-keeps-entries",
+        theorems=("lt4_any_moment",),
+        tiers=("core",),
+        faults=("reset-keeps-entries",),
     ),
     _observed(
         "SF1",
@@ -302,8 +371,23 @@ _RULES = (
         _SCHEDULER,
         "miscounts-hit",
     ),
-    _pending("AC2", "Counters add up over a run.", "Dashboards.", _CORE_LATER),
-    _pending("AC3", "KV events describe exactly what was stored and removed.", "Routers.", _CORE_LATER),
+    _observed(
+        "AC2",
+        "The prefix-cache counters move by the lookups, tokens and hits of each step, new and resumed "
+        "requests apart.",
+        "Hit rates on dashboards, and what is tuned by them, come from these numbers.",
+        "vllm/v1/metrics/stats.py",
+        "miscounts-lookups",
+    ),
+    _observed(
+        "AC3",
+        "KV events describe exactly what was stored and removed, each with the tokens of its entries.",
+        "Routers send requests where the events say that a prefix lies.",
+        "vllm/v1/core/block_pool.py",
+        "forgets-event",
+        "tells-too-much",
+        "tells-wrong-tokens",
+    ),
     _observed(
         "LV1",
         "Every admitted request ends, when its last token is there or with a stated reason.",

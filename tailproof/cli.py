@@ -11,10 +11,11 @@ from pathlib import Path
 
 import click
 
+from proofs.catalogue import spec_theorems
 from spec.geometry import GeometryError
 from spec.rules import RULES
 from spec.trace import TraceError
-from tailproof import environments, explain, report
+from tailproof import environments, explain, prove, report
 from tailproof.baseline import BaselineError, load
 from tailproof.check import check
 from tailproof.fuzz import fuzz
@@ -25,7 +26,7 @@ from tailproof.seeds import run_seeds
 from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_name, open_target, tier_states
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
-_WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError)
+_WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError, prove.RuleNameError)
 _UNABLE = (TargetProblem, environments.EnvironmentProblem)
 _FOLDER = Path("divergences")
 
@@ -121,6 +122,7 @@ def check_command(
 @click.option("--cases", type=click.IntRange(1), default=None, help="How many cases instead.")
 @_seed
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@click.option("--reach", is_flag=True, help="Show how often each phase was met under each feature.")
 @_baseline
 @_json_file
 @click.option(
@@ -138,6 +140,7 @@ def fuzz_command(
     cases: int | None,
     seed: int | None,
     workers: int,
+    reach: bool,
     baseline: Path | None,
     json_file: Path | None,
     out: Path,
@@ -169,10 +172,58 @@ def fuzz_command(
             folder=out,
             progress=progress,
         )
-    _say(report.fuzz_lines(found))
+    _say(report.fuzz_lines(found, reach=reach))
     if json_file is not None:
         report.write_file(json_file, report.json_text(report.fuzz_document(found)))
     sys.exit(BROKEN if found.broken else INTERRUPTED if found.interrupted else OK)
+
+
+@cli.command("prove")
+@click.argument("rules", nargs=-1)
+@click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    type=click.Choice(prove.ENGINES),
+    help="Only these engines (default: all).",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0.1),
+    default=prove.SECONDS,
+    show_default=True,
+    help="Hard limit of an engine for one theorem.",
+)
+@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
+@click.option(
+    "--smt2",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Write the solver's questions as SMT-LIB 2 files.",
+)
+@_json_file
+def prove_command(
+    rules: tuple[str, ...],
+    engines: tuple[str, ...],
+    seconds: float,
+    workers: int,
+    smt2: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Prove the spec's theorems for all sizes; exit 1 when one is refuted, 3 when one stays open."""
+    prove.check_rules(rules)
+    found = prove.prove(
+        spec_theorems(rules),
+        engines=engines or prove.ENGINES,
+        seconds=seconds,
+        workers=workers,
+        smtlib=smt2,
+        progress=_progress(),
+    )
+    _say(prove.lines(found))
+    if json_file is not None:
+        report.write_file(json_file, report.json_text(prove.document(found)))
+    sys.exit(found.exit_code)
 
 
 @cli.command("replay")

@@ -2,72 +2,111 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from proofs import theorems
 from proofs.assume import Discarded, assume
+from proofs.catalogue import planted_parameters
+from proofs.samples import DRAWN, Arguments, Entries, Shift, sample
 from proofs.wrong import WRONG
+from spec.lifetime import EVENTS
 from spec.rules import RULES
 from tailproof.mutants import MUTANTS
 
-Arguments = tuple[Any, ...]
 Theorem = Callable[..., None]
 
 FLAGS = (False, True)
 PROMPTS = range(1, 41)
 UNITS = range(1, 10)
-LARGE = 10**9
 
 
-class Entries:
-    """A membership predicate over the multiples of `unit`, one bit each; prints as a list of positions."""
-
-    def __init__(self, unit: int, mask: int) -> None:
-        self.unit, self.mask = unit, mask
-
-    def __call__(self, position: int) -> bool:
-        index, rest = divmod(position, self.unit)
-        return rest == 0 and index >= 1 and bool(self.mask >> (index - 1) & 1)
-
-    def __repr__(self) -> str:
-        return str([self.unit * (bit + 1) for bit in range(self.mask.bit_length()) if self.mask >> bit & 1])
+def _three_groups() -> Iterator[Arguments]:
+    for grid, steps, rest in ((1, 3, 0), (3, 3, 2)):
+        for masks in product(range(1 << steps), repeat=3):
+            yield steps * grid + rest, grid, *(Entries(grid, mask) for mask in masks)
 
 
-def _lk2() -> Iterator[Arguments]:
-    for grid, steps, rest in ((1, 4, 0), (3, 4, 2)):
-        extents = [grid * index for index in range(steps + 2)]
-        margins = (0, grid)
-        for one, two, first, second in product(extents, extents, margins, margins):
-            for mask in range(1 << steps):
-                yield steps * grid + rest, grid, (one, two), (first, second), Entries(grid, mask)
+def _pm4() -> Iterator[Arguments]:
+    for grid, candidate, mask in product((1, 2, 3), range(9), range(1 << 8)):
+        for length in range(0, candidate + grid, grid):
+            yield candidate, grid, length, Entries(1, mask)
 
 
-def _lk3() -> Iterator[Arguments]:
+def _longer_extents() -> Iterator[Arguments]:
     for unit, multiple, fine in ((1, 2, True), (2, 3, True), (3, 1, False), (1, 2, False)):
         count = 4 * (1 if fine else multiple)
-        limit = count * unit
-        for bound, margin in ((limit, 0), (limit - 1, unit if fine else unit * multiple)):
-            for added, to_states in product(range(unit, limit + 1, unit), FLAGS):
-                for entries, states in product(range(1 << count), (0b0110, 0b1011, (1 << count) - 1)):
+        for bound, entries, added in product(
+            (count * unit, count * unit - 1), range(1 << count), range(count)
+        ):
+            yield unit * multiple, unit, bound, fine, Entries(unit, entries), Entries(unit, 1 << added)
+
+
+def _longer_hits() -> Iterator[Arguments]:
+    for grid, steps in ((1, 4), (2, 3)):
+        lengths = [grid * index for index in range(steps + 1)]
+        for before, longer, margin in product(lengths, lengths, (0, grid)):
+            if longer < before:
+                continue
+            for states, added in product(range(1 << steps), (0, 1, 4)):
+                yield (
+                    steps * grid,
+                    grid,
+                    (before, lengths[-1]),
+                    (longer, lengths[-1]),
+                    (margin, 0),
+                    Entries(grid, states),
+                    Entries(grid, added),
+                )
+
+
+def _chunks(stops: int) -> Iterator[Arguments]:
+    for start, length, budget, more, block in product((0, 1, 3), (1, 3, 6), (1, 2, 5), (0, 2), (1, 2, 4)):
+        places = range(start, start + length + 1)
+        for fixed in product(places, repeat=stops - 1):
+            for moving in (Shift(0), Shift(-1, 2), Shift(-1)):
+                yield start, start + length, budget, budget + more, block, *fixed, moving
+
+
+def _stops() -> Iterator[Arguments]:
+    for start, prompt, more, exports in product((0, 2, 5), (1, 4, 6), (0, 3), FLAGS):
+        for export, junction in product((0, 3, 5), (0, 3, 5)):
+            for checkpoint, block in product((Shift(-1), Shift(-1, 2)), (Shift(-1, 4), Shift(0, 5))):
+                for lookahead in (0, 2):
                     yield (
-                        limit,
-                        unit,
-                        multiple,
-                        bound,
-                        margin,
-                        fine,
-                        added,
-                        to_states,
-                        Entries(unit, entries),
-                        Entries(unit, states),
+                        start,
+                        prompt,
+                        prompt + more,
+                        exports,
+                        export,
+                        junction,
+                        lookahead,
+                        checkpoint,
+                        block,
                     )
+
+
+def _tails() -> Iterator[tuple[int, int, int, int, bool, bool]]:
+    return product(range(1, 25), (1, 2, 3), (1, 2), (1, 2, 3), FLAGS, FLAGS)
+
+
+def _pools() -> Iterator[Arguments]:
+    for owners, others, waiting, begun, cached in product((0, 1, 2), (0, 1), (0, 1, 2), (0, 1), FLAGS):
+        held = 1 if waiting else 0
+        pins = others + held
+        count = owners + pins
+        job = (waiting, 1 if waiting else begun, 0 if waiting else begun)
+        yield (owners, pins, count), count == 0, cached, job, 3
+
+
+def _events() -> Iterator[Arguments]:
+    for pool, event, ranks in product(_pools(), range(len(EVENTS)), (0, 1, 2)):
+        yield *pool, event, ranks
 
 
 SMALL: dict[str, Callable[[], Iterator[Arguments]]] = {
@@ -85,87 +124,55 @@ SMALL: dict[str, Callable[[], Iterator[Arguments]]] = {
         range(8), range(5), range(5), (1, 2, 3), range(14), range(14)
     ),
     "pm5_hash_exists": lambda: product(range(12), range(6), range(8), range(1, 6), range(1, 12)),
-    "lk2_order_of_groups": _lk2,
-    "lk3_more_entries": _lk3,
-}
-
-prompts = st.integers(1, LARGE)
-units = st.one_of(st.integers(1, 4096), st.integers(1, LARGE))
-
-
-@st.composite
-def aligned_prompts(draw: st.DrawFn) -> tuple[int, int]:
-    """A prompt and a unit, often with the prompt a few tokens beside a multiple of the unit."""
-    unit = draw(units)
-    near = draw(st.integers(1, 5)) * unit + draw(st.integers(-2, 2))
-    return max(draw(st.one_of(prompts, st.just(near))), 1), unit
-
-
-@st.composite
-def _drawn_lk2(draw: st.DrawFn) -> Arguments:
-    grid = draw(st.integers(1, LARGE))
-    limit = draw(st.integers(0, theorems.CANDIDATES * grid - 1))
-    lengths = st.one_of(st.integers(0, 8).map(lambda index: index * grid), st.integers(0, 8 * grid))
-    mask = draw(st.integers(0, 255))
-    return limit, grid, (draw(lengths), draw(lengths)), (draw(lengths), draw(lengths)), Entries(grid, mask)
-
-
-@st.composite
-def _drawn_lk3(draw: st.DrawFn) -> Arguments:
-    unit, multiple, fine = draw(st.integers(1, LARGE)), draw(st.integers(1, 5)), draw(st.booleans())
-    grid = unit if fine else unit * multiple
-    lengths = st.integers(0, theorems.CANDIDATES * grid - 1)
-    masks = st.integers(0, (1 << 31) - 1)
-    return (
-        draw(lengths),
-        unit,
-        multiple,
-        draw(lengths),
-        draw(st.sampled_from((0, unit, unit * multiple))),
-        fine,
-        unit * draw(st.integers(1, 31)),
-        draw(st.booleans()),
-        Entries(unit, draw(masks)),
-        Entries(unit, draw(masks)),
-    )
-
-
-@st.composite
-def _drawn_pm2(draw: st.DrawFn) -> Arguments:
-    limit, margin, unit = draw(st.integers(0, LARGE)), draw(st.integers(0, LARGE)), draw(units)
-    hashes = draw(st.integers(0, LARGE))
-    extent = draw(st.integers(0, min(limit + margin, hashes * unit)))
-    return limit, margin, hashes, unit, extent, draw(st.integers(0, max(extent - margin, 0)))
-
-
-@st.composite
-def _drawn_pm5(draw: st.DrawFn) -> Arguments:
-    limit, margin, unit = draw(st.integers(0, LARGE)), draw(st.integers(0, LARGE)), draw(units)
-    hashes = draw(st.integers(0, LARGE))
-    asked = draw(st.integers(1, max(min(limit + margin, hashes * unit) // unit, 1)))
-    return limit, margin, hashes, unit, asked
-
-
-def _spread(*more: st.SearchStrategy[Any]) -> st.SearchStrategy[Arguments]:
-    return st.tuples(aligned_prompts(), *more).map(lambda drawn: (*drawn[0], *drawn[1:]))
-
-
-DRAWN: dict[str, st.SearchStrategy[Arguments]] = {
-    "cp1_on_the_grid": _spread(st.booleans()),
-    "cp2_leaves_tokens": _spread(st.booleans()),
-    "cp3_proof_fits": _spread(),
-    "cp4_maximal": _spread(st.booleans(), st.one_of(st.integers(1, 4), st.integers(1, LARGE))),
-    "cp5_safe_for_extension": st.tuples(
-        aligned_prompts(), st.one_of(st.integers(0, 4), st.integers(0, LARGE)), st.booleans()
-    ).map(lambda drawn: (drawn[0][0], drawn[1], drawn[0][1], drawn[2])),
-    "cp6_against_the_old_rule": _spread(),
-    "pm1_scan_reaches_the_proof": st.tuples(aligned_prompts(), st.integers(1, 64), st.booleans()).map(
-        lambda drawn: (*drawn[0], drawn[0][1] * drawn[1], drawn[2])
+    "pm4_state_only_shortens": _pm4,
+    "lk1_fixed_point": _three_groups,
+    "lk2_order_of_groups": lambda: ((*groups, last) for groups in _three_groups() for last in FLAGS),
+    "lk3_longer_extent": _longer_extents,
+    "lk3_longer_hit": _longer_hits,
+    "ch1_no_stop_is_jumped": lambda: _chunks(3),
+    "ch1_stop_unless_exported": _stops,
+    "ch2_advances": lambda: _chunks(2),
+    "ch3_export_inside_its_chunk": lambda: (
+        (start, start + length, start + length + more, kept, 0, unit, 2 * unit, True, alignment, eagle)
+        for start, length, more, kept, unit, alignment, eagle in product(
+            (0, 2, 4), range(1, 16), (0, 1), FLAGS, (1, 2, 3), (1, 2), FLAGS
+        )
     ),
-    "pm2_hit_within_the_limit": _drawn_pm2(),
-    "pm5_hash_exists": _drawn_pm5(),
-    "lk2_order_of_groups": _drawn_lk2(),
-    "lk3_more_entries": _drawn_lk3(),
+    "ts1_every_proof_key_is_saved": lambda: (
+        (prompt, unit, unit * units, blocks, eagle, drops, key)
+        for prompt, unit, units, blocks, eagle, drops in _tails()
+        for key in range(1, prompt + 1)
+    ),
+    "ts1_external_hit_is_the_local_one": lambda: (
+        (prompt, unit, unit * units, unit * units * blocks, eagle, longer)
+        for prompt, unit, units, blocks, eagle, _ in _tails()
+        for longer in range(unit, prompt + 2 * unit, unit)
+    ),
+    "ts6_original_prompt_decides": lambda: (
+        (prompt, prompt + more, unit, unit * units * blocks, unit if drops else 0, eagle)
+        for prompt, unit, units, blocks, eagle, drops in _tails()
+        for more in (0, 1, 5)
+    ),
+    "ts7_no_gap": lambda: (
+        (prompt, unit, unit * units * blocks, unit * units, eagle, drops, token)
+        for prompt, unit, units, blocks, eagle, drops in _tails()
+        for token in range(prompt)
+    ),
+    "ts7_keys_are_asked_for": lambda: (
+        (prompt, unit, unit * units, blocks, eagle, drops, index)
+        for prompt, unit, units, blocks, eagle, drops in _tails()
+        for index in range(prompt // (unit * units) + 1)
+    ),
+    "ts7_one_step_publishes": lambda: (
+        (start, start + one, start + one + two, prompt)
+        for start, one, two, prompt in product(range(4), range(4), range(4), range(1, 10))
+    ),
+    "lt1_pinned_block_is_kept": _events,
+    "lt2_pin_released_once": _events,
+    "lt3_free_count_returns": _events,
+    "lt4_any_moment": lambda: (
+        (*pool, event, others) for pool, event, others in product(_pools(), (0, 1, 2), FLAGS)
+    ),
 }
 NAMES = tuple(sorted(SMALL))
 
@@ -214,19 +221,9 @@ def test_holds_over_the_small_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_holds_for_drawn_values(name: str) -> None:
-    check = theorem(name)
-    told = 0
-
-    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(DRAWN[name])
-    def run(arguments: Arguments) -> None:
-        nonlocal told
-        verdict = holds(check, arguments, {})
-        assert verdict is not False, f"{name} is broken for {shown(name, arguments)}"
-        told += verdict is True
-
-    run()
-    assert told > 100, f"{name}: the drawn values say something in {told} cases only"
+    sampled = sample(theorem(name), DRAWN[name], 300)
+    assert sampled.failure is None, f"{name} is broken for {shown(name, sampled.failure or ())}"
+    assert sampled.told > 100, f"{name}: the drawn values say something in {sampled.told} cases only"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +248,7 @@ def test_refutes_the_wrong_variant(
 
 def test_wrong_variants_name_parameters_and_replace_the_real_function() -> None:
     for name, variants in WRONG.items():
-        defaults = _planted_parameters(name)
+        defaults = planted_parameters(theorem(name))
         for variant, planted in variants:
             assert planted, f"{name} {variant} plants nothing"
             for parameter, function in planted.items():
@@ -267,7 +264,7 @@ def test_variant_names_are_unique_within_a_theorem() -> None:
 
 def test_spec_functions_under_proof_come_from_the_spec() -> None:
     for name in NAMES:
-        defaults = _planted_parameters(name)
+        defaults = planted_parameters(theorem(name))
         assert defaults, f"{name} is about no function of the spec"
         for parameter, function in defaults.items():
             assert function.__module__.startswith("spec."), f"{name}: {parameter}"
@@ -300,19 +297,14 @@ def _positional(name: str) -> list[str]:
     ]
 
 
-def _planted_parameters(name: str) -> dict[str, Callable[..., object]]:
-    return {
-        parameter.name: parameter.default
-        for parameter in inspect.signature(theorem(name)).parameters.values()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
-
-
 def _defined() -> set[str]:
     return {
         name
-        for name, value in vars(theorems).items()
-        if inspect.isfunction(value) and value.__module__ == theorems.__name__ and not name.startswith("_")
+        for module in pkgutil.iter_modules(theorems.__path__)
+        for name, value in vars(importlib.import_module(f"proofs.theorems.{module.name}")).items()
+        if inspect.isfunction(value)
+        and value.__module__ == f"proofs.theorems.{module.name}"
+        and not name.startswith("_")
     }
 
 
@@ -330,6 +322,7 @@ def test_theorems_and_rules_name_each_other() -> None:
     named = [name for rule in RULES.values() for name in rule.theorems]
     assert sorted(named) == sorted(set(named)), "a theorem belongs to two rules"
     assert set(named) == _defined()
+    assert set(theorems.__all__) == _defined(), "a theorem that is not exported"
     assert set(NAMES) == _defined(), "a theorem without a small range"
     assert set(DRAWN) == _defined(), "a theorem without drawn values"
 

@@ -1,0 +1,224 @@
+"""Shrinks traces of 20 requests on the real vLLM, one for each of three defects, and shows before and after.
+
+`.venv/bin/python bench/shrinking.py` prints `docs/shrinking.md`, `--write` writes it. The traces are those of
+a seed, so only the seconds differ between two runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from adapters.protocol import trace_document
+from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
+from tailproof.generate import case
+from tailproof.lockstep import compare
+from tailproof.narrate import explain_divergence, setting
+from tailproof.shrink import shrink
+from tailproof.targets import DEFAULT, OpenTarget, Target, open_target
+
+REQUESTS = 20
+SECONDS = 60.0
+MOST_TRACES = 2000
+WANTED = (
+    ("SF1", "kv-of-chained-copy"),
+    ("CP7", "jumped-checkpoint-resumed"),
+    ("CH1", "jumped-junction"),
+)
+PAGE = Path(__file__).parent.parent / "docs" / "shrinking.md"
+INTRODUCTION = f"""\
+# Shrinking
+
+What `tailproof fuzz` does with a trace that breaks a rule: it looks for the plainest trace that breaks the
+same rule in the same way. Plainer is, in this order: fewer requests, fewer features switched on, fewer steps,
+fewer peculiarities of single steps, prompts that have more in common, fewer tokens, smaller units and blocks,
+limits nearer to their default. Only a plainer trace is taken, so the search ends; it also ends when its time
+is over.
+
+Below are three traces of {REQUESTS} requests that break {DEFAULT}, each made of generated cases joined under
+one configuration, and what became of them on one worker. This page is the output of
+
+    .venv/bin/python bench/shrinking.py --write
+
+"""
+
+
+@dataclass(slots=True)
+class Pair:
+    """A trace before and after, the explanation of the latter, and what the shrinking took: `runs` of the
+    target and `seconds`."""
+
+    key: tuple[str, str]
+    before: Trace
+    at: int
+    after: Trace
+    runs: int
+    seconds: float
+    explanation: list[str] = field(default_factory=list)
+
+
+def joined(seed: int, index: int, wanted: int = REQUESTS) -> Trace:
+    """The case `index` and those after it, one after the other under the configuration of the first, until
+    `wanted` requests have arrived; every second case shares its segments with the one before. An odd `index`
+    gives a pool for the largest case only."""
+    first = case(seed, index)
+    steps: list[Step] = []
+    blocks: list[int] = []
+    requests = 0
+    while requests < wanted:
+        episode = len(blocks)
+        trace = case(seed, index + episode)
+        blocks.append(trace.configuration.blocks)
+        for step in trace.steps:
+            requests += isinstance(step, Submit)
+            if requests > wanted:
+                break
+            steps.append(_moved(step, episode, first.configuration.speculative))
+    steps.append(Settle())
+    pool = max(blocks) if index % 2 else sum(blocks)
+    return Trace(replace(first.configuration, blocks=pool), tuple(steps))
+
+
+def _moved(step: Step, episode: int, speculative: int) -> Step:
+    if isinstance(step, Submit):
+        prompt = tuple((_segment(name, episode), length) for name, length in step.prompt)
+        return replace(step, id=f"{episode}{step.id}", prompt=prompt)
+    if isinstance(step, Abort):
+        return Abort(f"{episode}{step.id}")
+    if isinstance(step, Run | Settle):
+        return replace(step, accept=min(step.accept, speculative))
+    return step
+
+
+def _segment(name: str, episode: int) -> str:
+    if name.startswith(TURN):
+        return f"{TURN}{episode}{name.removeprefix(TURN)}"
+    return f"{episode // 2}{name}"
+
+
+def pairs(opened: OpenTarget, seed: int) -> Iterator[Pair]:
+    """For each wanted rule the first trace of the seed that breaks it in its second half, and its
+    shrinking."""
+    due = list(WANTED)
+    for index in range(MOST_TRACES):
+        if not due:
+            return
+        before = joined(seed, index)
+        found = compare(before, opened.run(before))
+        if found is None or (found.rule, found.finding.kind) not in due or 2 * found.at < len(before.steps):
+            continue
+        key = found.rule, found.finding.kind
+        due.remove(key)
+        yield _pair(opened, before, found.at, key)
+
+
+def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> Pair:
+    runs = 0
+
+    def fails(trace: Trace) -> bool:
+        nonlocal runs
+        runs += 1
+        found = compare(trace, opened.run(trace))
+        return found is not None and (found.rule, found.finding.kind) == key
+
+    began = time.monotonic()
+    after = shrink(before, fails, SECONDS)
+    pair = Pair(key, before, at, after, runs, time.monotonic() - began)
+    outcome = opened.run(after)
+    divergence = compare(after, outcome)
+    assert divergence is not None
+    pair.explanation = explain_divergence(after, outcome, divergence)
+    return pair
+
+
+def table(found: list[Pair]) -> Iterator[str]:
+    """The numbers."""
+    yield "| rule | kind | requests | steps | prompt tokens | runs of the target | seconds |"
+    yield "|---|---|---|---|---|---|---|"
+    for pair in found:
+        sizes = [
+            f"{count(pair.before)} → {count(pair.after)}"
+            for count in (
+                lambda trace: len(list(trace.submits())),
+                lambda trace: len(trace.steps),
+                lambda trace: sum(prompt_length(submit.prompt) for submit in trace.submits()),
+            )
+        ]
+        yield f"| {pair.key[0]} | {pair.key[1]} | {' | '.join(sizes)} | {pair.runs} | {pair.seconds:.1f} |"
+
+
+def condensed(trace: Trace, at: int) -> Iterator[str]:
+    """The setting and all steps in a few lines; the one that shows the fault is marked."""
+    yield from textwrap.wrap(f"{setting(trace.configuration)}.", 110)
+    steps = [_short(step) for step in trace.steps]
+    steps[at] = f">>>{steps[at]}<<<"
+    yield from textwrap.wrap(" · ".join(steps), 110, break_on_hyphens=False)
+
+
+def _short(step: Step) -> str:
+    if isinstance(step, Submit):
+        prompt = "+".join(f"{name}:{length}" for name, length in step.prompt)
+        outputs = "" if step.outputs == 1 else f"→{step.outputs}"
+        return f"{step.id}({prompt}){outputs}"
+    if isinstance(step, Abort):
+        return f"abort {step.id}"
+    if isinstance(step, ResetLocal):
+        return "reset, running too" if step.running else "reset"
+    name = f"run {step.steps}" if isinstance(step, Run) else "settle"
+    return f"{name} accepting {step.accept}" if isinstance(step, Run | Settle) and step.accept else name
+
+
+def json_lines(trace: Trace) -> Iterator[str]:
+    """The trace as JSON, a line for each step."""
+    document = trace_document(trace)
+    configuration = msgspec.json.encode(document["configuration"]).decode()
+    yield f'{{"format":{document["format"]},'
+    yield f' "configuration":{configuration},'
+    steps = [msgspec.json.encode(step).decode() for step in document["steps"]]
+    yield ' "steps":[\n  ' + ",\n  ".join(steps) + "]}"
+
+
+def page(found: list[Pair]) -> str:
+    """The whole document."""
+    lines = [INTRODUCTION.rstrip(), "", *table(found), ""]
+    lines += [
+        "In the listings `0r3(0p1:40+0p4:7)→2` is a request of 40 tokens of segment 0p1 and 7 of 0p4 that",
+        "gets 2 outputs, `@0r3:30` are the first 30 tokens of prompt and outputs of 0r3, and the step that",
+        "shows the fault is marked.",
+        "",
+    ]
+    for pair in found:
+        lines += [f"## {pair.key[0]}, {pair.key[1]}", "", "Before:", "", "```"]
+        lines += [*condensed(pair.before, pair.at), "```", "", "After:", "", "```json"]
+        lines += [*json_lines(pair.after), "```", "", "The explanation:", "", "```"]
+        lines += [*pair.explanation, "```", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def main() -> None:
+    """Find, shrink, print or write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} instead of printing it")
+    given = parser.parse_args()
+    with closing(open_target(Target.parse(DEFAULT), lambda line: print(line, file=sys.stderr))) as opened:
+        found = sorted(pairs(opened, given.seed), key=lambda pair: WANTED.index(pair.key))
+    if given.write:
+        PAGE.write_text(page(found), encoding="utf-8")
+        print("\n".join(table(found)))
+    else:
+        print(page(found), end="")
+    if len(found) < len(WANTED):
+        sys.exit(f"only {len(found)} of {len(WANTED)} kinds were found in {MOST_TRACES} traces")
+
+
+if __name__ == "__main__":
+    main()

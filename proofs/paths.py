@@ -1,0 +1,267 @@
+"""One path through a function, and the questions that decide which paths there are."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from proofs.products import Products
+from proofs.symbolic import Term
+
+BRANCH_SECONDS = 0.3
+FIRST_SECONDS = 1.0
+# So many new decisions a path takes in one go, lest a long one keep short ones waiting.
+STRIDE = 30
+FINAL_SECONDS = 10.0
+
+
+class Abandoned(BaseException):
+    """The path holds for no values."""
+
+
+class Suspended(BaseException):
+    """The path has gone far enough for now; shorter ones come first."""
+
+
+class OutOfTime(BaseException):
+    """The theorem's time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question to Z3: can all of `assertions` hold? `answer` is sat, unsat or unknown."""
+
+    assertions: tuple[Term, ...]
+    answer: str
+
+
+class Paths:
+    """The paths still to be taken, and all questions asked so far."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.queries: list[Query] = []
+        self.products = Products()
+        self._waiting: list[tuple[int, int, list[bool], Any]] = [(0, 0, [], None)]
+        self._count = itertools.count(1)
+
+    def wait(self, prefix: list[bool], model: Any) -> None:
+        """Leave a side of a branch for later."""
+        heapq.heappush(self._waiting, (len(prefix), next(self._count), prefix, model))
+
+    def runs(self) -> Iterator[Run]:
+        """All paths, those with the fewest decisions first, so that an endless loop hides no short path."""
+        while self._waiting:
+            _, _, prefix, model = heapq.heappop(self._waiting)
+            yield Run(self, prefix, model)
+
+    def check_time(self) -> None:
+        """Raises OutOfTime past the deadline."""
+        if time.monotonic() > self.deadline:
+            raise OutOfTime
+
+    def ask(self, assertions: Sequence[Term], seconds: float, tactic: str = "") -> tuple[str, Any]:
+        """Whether all assertions can hold, and values for which they do."""
+        solver = z3.SolverFor(tactic) if tactic else z3.Solver()
+        solver.add(*assertions)
+        # Z3 does not always keep its own time limit.
+        watch = threading.Timer(seconds + 1.0, solver.interrupt)
+        watch.daemon = True
+        watch.start()
+        try:
+            return self.answer(solver, assertions, seconds)
+        finally:
+            watch.cancel()
+
+    def answer(self, solver: Any, assertions: Sequence[Term], seconds: float) -> tuple[str, Any]:
+        """The answer of a solver that holds the assertions."""
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise OutOfTime
+        solver.set("timeout", max(1, int(1000 * min(seconds, left))))
+        try:
+            answer = str(solver.check())
+        except z3.Z3Exception:
+            answer = "unknown"
+        self.queries.append(Query(tuple(assertions), answer))
+        return answer, solver.model() if answer == "sat" else None
+
+    def ask_hard(self, assertions: Sequence[Term]) -> tuple[str, Any]:
+        """A question whose answer decides the verdict: more time, and a second way to solve it."""
+        answer, model = self.ask(assertions, FINAL_SECONDS)
+        return (answer, model) if answer != "unknown" else self.ask(assertions, FINAL_SECONDS, "QF_NIA")
+
+
+class Run:
+    """One path: a list of decisions, taken over from before and then new ones.
+
+    `conditions` are those of the path; the questions whether it goes on at all are asked about `linear`, the
+    same without products, which is quick and can only find more paths, never fewer.
+    """
+
+    def __init__(self, paths: Paths, prefix: list[bool], model: Any) -> None:
+        self.paths, self.prefix, self.model = paths, prefix, model
+        self.conditions: list[Term] = []
+        self.linear: list[Term] = []
+        self._solver = z3.SimpleSolver()
+        self._told = 0
+        self._taken = 0
+        self._begun = len(prefix)
+        self._settled: dict[int, bool] = {}
+        self._kept: list[Term] = []
+        self._multiples: list[tuple[Term, Term]] = []
+        self._divisions: list[tuple[Term, Term, Term, Term]] = []
+        self._created = 0
+
+    def decide(self, condition: Term) -> bool:
+        """Which side of a condition this run follows."""
+        condition = z3.simplify(condition)
+        if z3.is_true(condition):
+            return True
+        if z3.is_false(condition):
+            return False
+        known = self._settled.get(condition.get_id())
+        if known is not None:
+            return known
+        self.paths.check_time()
+        if self._taken < len(self.prefix):
+            side = self.prefix[self._taken]
+        else:
+            if self._taken - self._begun >= STRIDE:
+                self.paths.wait(self.prefix, self.model)
+                raise Suspended
+            side = self._new_decision(condition)
+            self.prefix.append(side)
+        self._taken += 1
+        self._settle(condition, side)
+        return side
+
+    def assume(self, condition: Term) -> None:
+        """Go on only where a condition holds.
+
+        Raises:
+            Abandoned: where it holds nowhere.
+        """
+        condition = z3.simplify(condition)
+        if z3.is_true(condition):
+            return
+        if z3.is_false(condition):
+            raise Abandoned
+        self.paths.check_time()
+        self._settle(condition, True)
+        if self._taken < len(self.prefix) or self._told_by_model(condition):
+            return
+        answer, self.model = self._ask(z3.BoolVal(True))
+        if answer == "unsat":
+            raise Abandoned
+
+    def fresh(self, name: str) -> Term:
+        """An integer that nothing is known about yet."""
+        self._created += 1
+        return z3.Int(f"any {name}!{self._created}")
+
+    def divided(self, dividend: Term, divisor: Term) -> tuple[Term, Term]:
+        """Quotient and rest of a division by a positive divisor, by what defines them."""
+        for known, by, quotient, rest in self._divisions:
+            if by.eq(divisor) and known.eq(dividend):
+                return quotient, rest
+        number = len(self._divisions)
+        quotient, rest = z3.Int(f"quotient!{number}"), z3.Int(f"rest!{number}")
+        facts = [dividend == divisor * quotient + rest, rest >= 0, rest < divisor]
+        facts += self._multiple_facts(divisor, quotient)
+        if _negated(dividend):
+            facts += self._multiple_facts(divisor, -quotient)
+        if z3.is_mul(divisor):
+            factors = divisor.children()
+            for index, factor in enumerate(factors):
+                if not z3.is_int_value(factor):
+                    others = z3.Product([*factors[:index], *factors[index + 1 :], quotient])
+                    facts += self._multiple_facts(factor, z3.simplify(others))
+        self._divisions.append((dividend, divisor, quotient, rest))
+        self._add(facts)
+        return quotient, rest
+
+    def multiplied(self, one: Term, other: Term) -> None:
+        """Take note of a product of two unknowns."""
+        facts = [*self._multiple_facts(one, other), *self._multiple_facts(other, one)]
+        if facts:
+            self._add(facts)
+
+    def _add(self, facts: list[Term]) -> None:
+        self.conditions += facts
+        self.linear += [self.paths.products.without(fact) for fact in facts]
+        if self._taken >= len(self.prefix):
+            self.model = None
+
+    def _multiple_facts(self, divisor: Term, times: Term) -> list[Term]:
+        """What Z3 is slow to see, and does not see at all without products: of two multiples of the divisor
+        the one with the smaller factor is smaller, by the divisor at least."""
+        known = [other for by, other in self._multiples if by.eq(divisor)]
+        if any(other.eq(times) for other in known):
+            return []
+        if not known:
+            known = [z3.IntVal(0)]
+            self._multiples.append((divisor, known[0]))
+        facts = []
+        for other in known:
+            facts.append(z3.Implies(other == times, divisor * other == divisor * times))
+            for less, more in ((other, times), (times, other)):
+                smaller = divisor * less + divisor <= divisor * more
+                facts.append(z3.Implies(z3.And(divisor > 0, less < more), smaller))
+        self._multiples.append((divisor, times))
+        return facts
+
+    def _settle(self, condition: Term, side: bool) -> None:
+        other = z3.simplify(z3.Not(condition))
+        kept = condition if side else other
+        self.conditions.append(kept)
+        self.linear.append(self.paths.products.without(kept))
+        # Both terms stay alive, so that no other term gets their number.
+        self._kept += [condition, other]
+        self._settled[condition.get_id()] = side
+        self._settled[other.get_id()] = not side
+
+    def _new_decision(self, condition: Term) -> bool:
+        side = self._told_by_model(condition)
+        if side is None:
+            answer, self.model = self._ask(condition)
+            if answer == "unsat":
+                return False
+            side = True
+        answer, model = self._ask(z3.Not(condition) if side else condition)
+        if answer != "unsat":
+            self.paths.wait([*self.prefix, not side], model)
+        return side
+
+    def _told_by_model(self, condition: Term) -> bool | None:
+        if self.model is None:
+            return None
+        value = self.model.eval(self.paths.products.without(condition), model_completion=True)
+        return True if z3.is_true(value) else False if z3.is_false(value) else None
+
+    def _ask(self, condition: Term) -> tuple[str, Any]:
+        asked = self.paths.products.without(condition)
+        self._solver.add(*self.linear[self._told :])
+        self._told = len(self.linear)
+        self._solver.push()
+        self._solver.add(asked)
+        try:
+            return self.paths.answer(self._solver, [*self.linear, asked], BRANCH_SECONDS)
+        finally:
+            self._solver.pop()
+
+
+def _negated(term: Term) -> bool:
+    """Whether a term is plainly the negative of something, as in a quotient that is rounded up."""
+    summands = term.children() if z3.is_add(term) else [term]
+    return all(
+        z3.is_mul(summand) and z3.is_int_value(summand.arg(0)) and summand.arg(0).as_long() < 0
+        for summand in summands
+    )

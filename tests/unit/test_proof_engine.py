@@ -1,0 +1,647 @@
+"""The engine: exact arithmetic, verdicts, counterexamples, limits, loop lemmas, questions for others.
+
+PYTEST_DONT_REWRITE: the theorems here must fail by their own asserts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import pytest
+import z3
+
+from proofs import pool, second_solver, smtlib, theorems
+from proofs.assume import assume, every, foretell, implies, refutes
+from proofs.engine import LIMIT_REACHED, Result, prove
+from proofs.inputs import Table
+from proofs.loops import Loop, by_induction
+from proofs.paths import Paths, Query, Run
+from proofs.products import Products
+from proofs.stand_ins import BUILTINS, arbitrary_range, if_then_else, symbolic_max
+from proofs.symbolic import Exploration, SymBool, SymFunction, SymInt, SymSequence, Unsupported
+from proofs.twins import Twins
+from proofs.wrong import WRONG
+
+NUMBERS = (-7, -3, -1, 1, 2, 5, 8)
+
+
+def value(compute: Callable[..., Any], *plain: int) -> Any:
+    """What symbolic values that can only be the plain ones compute to; one path must be left."""
+    paths = Paths(time.monotonic() + 20)
+    found = []
+    for run in paths.runs():
+        with Exploration(run):
+            values = [SymInt(z3.Int(f"v{number}")) for number in range(len(plain))]
+            for symbolic, number in zip(values, plain, strict=True):
+                run.assume(symbolic.term == number)
+            result = compute(*values)
+        solver = z3.Solver()
+        solver.add(*run.conditions)
+        if solver.check() != z3.sat:
+            continue
+        found.append(_plain(result, run.conditions))
+    assert len(found) == 1
+    return found[0]
+
+
+def _plain(result: Any, conditions: list[Any]) -> Any:
+    if isinstance(result, tuple):
+        return tuple(_plain(item, conditions) for item in result)
+    if type(result) not in (SymInt, SymBool):
+        return result
+    solver = z3.Solver()
+    solver.add(*conditions)
+    assert solver.check() == z3.sat
+    known = solver.model().eval(result.term, model_completion=True)
+    other = z3.Solver()
+    other.add(*conditions, result.term != known)
+    assert other.check() == z3.unsat, "more than one value"
+    return z3.is_true(known) if type(result) is SymBool else known.as_long()
+
+
+@pytest.mark.parametrize("divisor", NUMBERS)
+def test_division_is_pythons_for_every_sign(divisor: int) -> None:
+    for dividend in (*NUMBERS, 0):
+        assert value(lambda a, b: a // b, dividend, divisor) == dividend // divisor
+        assert value(lambda a, b: a % b, dividend, divisor) == dividend % divisor
+        assert value(lambda a, b: divmod(a, b), dividend, divisor) == divmod(dividend, divisor)
+        assert value(lambda a: a // divisor, dividend) == dividend // divisor
+        assert value(lambda a: a % divisor, dividend) == dividend % divisor
+        assert value(lambda b, a=dividend: a // b, divisor) == dividend // divisor
+        assert value(lambda b, a=dividend: a % b, divisor) == dividend % divisor
+
+
+@pytest.mark.parametrize("divisor", NUMBERS)
+def test_multiples_leave_the_dividend_exactly(divisor: int) -> None:
+    for one, other in product((-2, 0, 3), (-5, 0, 4)):
+        total = one * divisor + other
+        assert value(lambda a, b, c: (a * b + c) // b, one, divisor, other) == total // divisor
+        assert (
+            value(lambda a, b, c: (c - b * a) % b, one, divisor, other) == (other - divisor * one) % divisor
+        )
+        assert value(lambda a, b, c: symbolic_max(a * b, c) // b, one, divisor, other) == (
+            max(one * divisor, other) // divisor
+        )
+        assert value(lambda a, b: (3 * b * a) // (3 * b), one, divisor) == one
+
+
+def test_division_of_any_numbers_keeps_its_promise() -> None:
+    def holds(a: int, b: int) -> None:
+        assume(b != 0)
+        assert a == a // b * b + a % b
+        assert (0 <= a % b < b) if b > 0 else (b < a % b <= 0)
+
+    assert prove(holds).verdict == "proved"
+
+
+def test_division_by_zero_is_an_error_as_in_python() -> None:
+    def divides(a: int, b: int) -> None:
+        assert a // b * b <= a or b < 0
+
+    result = prove(divides)
+    assert result.verdict == "refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.values == {"a": "0", "b": "0"}
+    assert result.counterexample.failure.startswith("ZeroDivisionError")
+
+    def catches(a: int, b: int) -> None:
+        try:
+            a % b
+        except ZeroDivisionError:
+            assert b == 0
+
+    assert prove(catches).verdict == "proved"
+
+
+OPERATIONS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda a, b: a + b,
+    lambda a, b: a - b,
+    lambda a, b: a * b,
+    lambda a, b: -a,
+    lambda a, b: +a,
+    lambda a, b: abs(a),
+    lambda a, b: a < b,
+    lambda a, b: a <= b,
+    lambda a, b: a > b,
+    lambda a, b: a >= b,
+    lambda a, b: a == b,
+    lambda a, b: a != b,
+    lambda a, b: 1 < a <= b,
+    lambda a, b: a and b,
+    lambda a, b: a or b,
+    lambda a, b: not a,
+    lambda a, b: a if a > b else b,
+    lambda a, b: (a < b) + 1,
+    lambda a, b: (a < b) * b - (a == b),
+    lambda a, b: (a < b) & (a > 0),
+    lambda a, b: (a < b) | (a > 0),
+    lambda a, b: (a < b) ^ (a > 0),
+    lambda a, b: (a < b) == (b > 0),
+    lambda a, b: (a < b) < 1,
+    lambda a, b: (a, b) == (b, a),
+    lambda a, b: (a, 2) < (b, 1),
+    lambda a, b: a in (1, b),
+    lambda a, b: a is None,
+    lambda a, b: isinstance(a, int) and not isinstance(a, str),
+    lambda a, b: isinstance(a < b, bool),
+    lambda a, b: bool(a),
+    lambda a, b: sorted((b, a, 0))[1] * 1,
+    lambda a, b: [x for x in (a, b) if x > 0] == [a],
+    lambda a, b: a == "a",
+    lambda a, b: a != None,  # noqa: E711
+)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=range(len(OPERATIONS)))
+def test_operations_are_pythons(operation: Callable[[Any, Any], Any]) -> None:
+    for one, other in product((-2, 0, 1, 3), (-1, 0, 1, 4)):
+        assert value(operation, one, other) == operation(one, other)
+
+
+STAND_INS: tuple[Callable[..., Any], ...] = (
+    lambda b, x, y: b["min"](x, y),
+    lambda b, x, y: b["max"](x, y, 2),
+    lambda b, x, y: b["max"]([x, y]),
+    lambda b, x, y: b["min"]((), default=y),
+    lambda b, x, y: b["min"]((z for z in (x, y) if z > 0), default=-1),
+    lambda b, x, y: b["max"](x, y, key=lambda z: -z),
+    lambda b, x, y: b["max"](x > y, y > x),
+    lambda b, x, y: b["sum"]((x, y, 1)),
+    lambda b, x, y: b["sum"](1 for z in (x, y) if z > 0),
+    lambda b, x, y: b["any"](z > 1 for z in (x, y)),
+    lambda b, x, y: b["all"](z > 1 for z in (x, y)),
+    lambda b, x, y: b["int"](x > y) + b["int"](y),
+    lambda b, x, y: isinstance(x, b["int"]),
+    lambda b, x, y: tuple(b["range"](x, y)),
+    lambda b, x, y: tuple(b["range"](y)),
+    lambda b, x, y: tuple(b["range"](x, y, 2)),
+    lambda b, x, y: tuple(b["range"](y, x, -2)),
+    lambda b, x, y: b["len"](b["range"](x, y, 2)),
+    lambda b, x, y: b["len"](b["range"](y, x, -3)),
+    lambda b, x, y: tuple(b["reversed"](b["range"](x, y))),
+    lambda b, x, y: 1 in b["range"](x, y),
+    lambda b, x, y: b["len"]((x, y)),
+    lambda b, x, y: tuple(b["zip"]((x, y), b["range"](x, x + 2), strict=True)),
+    lambda b, x, y: tuple(b["enumerate"]((x, y))),
+)
+
+
+@pytest.mark.parametrize("call", STAND_INS, ids=range(len(STAND_INS)))
+def test_stand_ins_are_pythons_built_ins(call: Callable[..., Any]) -> None:
+    real = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)
+    for one, other in product((-2, 0, 1, 3), (-1, 0, 1, 4)):
+        assert value(lambda x, y: call(BUILTINS, x, y), one, other) == call(real, one, other)
+
+
+def test_empty_min_is_an_error_as_in_python() -> None:
+    with pytest.raises(ValueError):
+        BUILTINS["min"](())
+    with pytest.raises(TypeError):
+        BUILTINS["min"](1, 2, default=3)
+    with pytest.raises(ValueError):
+        value(lambda x: BUILTINS["range"](x, 5, 0), 1)
+
+
+def test_sequences_check_their_bounds() -> None:
+    def at(index: Any, length: Any) -> Any:
+        return SymSequence(length, lambda place: place * 10)[index]
+
+    assert value(at, 2, 4) == 20
+    assert value(at, -1, 4) == 30
+    for index in (4, -5):
+        with pytest.raises(IndexError):
+            value(at, index, 4)
+    assert value(lambda length: BUILTINS["len"](SymSequence(length, abs)), 3) == 3
+    assert value(lambda length: tuple(SymSequence(length, lambda place: place)), 3) == (0, 1, 2)
+
+
+def test_attribute_bags_state_their_length() -> None:
+    class Bag:
+        symbolic_length = 7
+
+    assert BUILTINS["len"](Bag()) == 7
+
+
+def test_if_then_else_takes_no_branch() -> None:
+    assert value(lambda a: if_then_else(a > 1, a, -1), 5) == 5
+    assert value(lambda a: if_then_else(a > 9, a, -1), 5) == -1
+    assert if_then_else(True, 1, 2) == 1
+
+
+def test_an_arbitrary_index_stands_for_all() -> None:
+    twins = Twins(builtins={**BUILTINS, "range": arbitrary_range})
+
+    def covers(end: int) -> None:
+        for index in range(3, end):
+            assert 3 <= index < end
+
+    def misses(end: int) -> None:
+        for index in range(3, end):
+            assert index < 9
+
+    assert prove(covers, twins=twins).verdict == "proved"
+    result = prove(misses, twins=twins)
+    assert result.verdict == "refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.values == {"end": "10"}
+    assert tuple(arbitrary_range(2, 4)) == (2, 3)
+
+
+# Verdicts
+
+
+def test_a_proof_counts_its_paths_and_questions() -> None:
+    def holds(a: int, b: int) -> None:
+        assert max(a, b) >= min(a, b)
+        if a > b:
+            assert a >= b + 1
+
+    result = prove(holds)
+    assert (result.verdict, result.reason, result.counterexample) == ("proved", "", None)
+    assert result.paths == 2
+    assert {query.answer for query in result.queries} == {"sat", "unsat"}
+
+
+def test_a_wrong_theorem_is_refuted_with_small_numbers() -> None:
+    def wrong(a: int, b: int, flag: bool) -> None:
+        assume(a > 1000)
+        assert flag or a + b != 77 + 2 * b
+
+    result = prove(wrong)
+    assert result.verdict == "refuted"
+    assert result.counterexample is not None
+    assert result.counterexample.values == {"a": "1001", "b": "924", "flag": "False"}
+    assert str(result.counterexample) == "a=1001, b=924, flag=False"
+    assert result.counterexample.failure.startswith("AssertionError")
+
+
+def test_a_counterexample_with_a_predicate_lists_its_members() -> None:
+    def wrong(position: int, entries: Callable[[int], bool], other: Callable[[int], int]) -> None:
+        assume(position > 4)
+        assert not entries(position) or other(position) < 9
+
+    result = prove(wrong)
+    assert result.counterexample is not None
+    assert dict(result.counterexample.values) == {
+        "position": "5",
+        "entries": "{5}",
+        "other": "{5: 9}, else 0",
+    }
+
+
+def test_a_table_prints_and_answers() -> None:
+    table = Table({3: True, 1: True, 2: False}, False)
+    assert (table(3), table(2), table(9), repr(table)) == (True, False, False, "{1, 3}")
+
+
+def test_a_tuple_parameter_is_one_value_each() -> None:
+    def wrong(pair: tuple[int, int]) -> None:
+        assert pair[0] <= pair[1] + 3
+
+    result = prove(wrong)
+    assert result.counterexample is not None
+    assert result.counterexample.values["pair"] in ("(4, 0)", "(2, -2)", "(3, -1)", "(0, -4)", "(1, -3)")
+
+
+def test_a_theorem_that_says_nothing_is_not_proved() -> None:
+    def vacuous(a: int) -> None:
+        assume(a > 3)
+        assume(a < 2)
+        assert a == 0
+
+    result = prove(vacuous)
+    assert (result.verdict, result.reason) == ("unknown", "no values meet the assumptions")
+
+
+def test_plain_conditions_work_too() -> None:
+    def holds(a: int) -> None:
+        assume(True)
+        assert implies(True, a == a)
+        assert every([True, a == a])
+        assert refutes(a != a, True)
+        assert foretell("nobody asks", a) == a
+
+    assert prove(holds).verdict == "proved"
+    assert (implies(True, False), implies(False, False), refutes(True, True)) == (False, True, False)
+    assert (every([True, False]), foretell("x", 4)) == (False, 4)
+
+
+def test_an_endless_loop_over_symbols_reaches_the_limit() -> None:
+    def endless(a: int) -> None:
+        assume(a > 0)
+        while a > 0:
+            a = a + 1
+
+    began = time.monotonic()
+    result = prove(endless, seconds=1.0)
+    assert (result.verdict, result.reason) == ("unknown", LIMIT_REACHED)
+    assert time.monotonic() - began < 5
+
+
+def test_a_refutation_is_found_beside_an_endless_loop() -> None:
+    def endless_and_wrong(a: int) -> None:
+        steps = 0
+        while steps < a:
+            steps += 1
+        assert a < 3
+
+    result = prove(endless_and_wrong, seconds=20.0)
+    assert result.counterexample is not None
+    assert result.counterexample.values == {"a": "3"}
+
+
+def test_hard_questions_leave_a_theorem_unknown() -> None:
+    def cubes(a: int, b: int, c: int) -> None:
+        assume(a > 0)
+        assume(b > 0)
+        assume(c > 0)
+        assert a * a * a + b * b * b != c * c * c
+
+    result = prove(cubes, seconds=3.0)
+    assert result.verdict == "unknown"
+    assert result.reason == LIMIT_REACHED or result.reason.startswith("undecided: AssertionError in cubes")
+
+
+def test_deep_recursion_is_no_crash() -> None:
+    result = prove(_deep, seconds=60.0)
+    assert result.verdict == "unknown"
+
+
+def _deep(a: int) -> None:
+    _deep(a)
+
+
+# The pool: limits from outside.
+
+
+def _answer() -> int:
+    return 42
+
+
+def _for_ever() -> None:
+    while True:
+        pass
+
+
+def _fails() -> None:
+    raise ValueError("no")
+
+
+def test_the_pool_ends_what_never_ends() -> None:
+    began = time.monotonic()
+    jobs: list[Callable[[], Any]] = [_for_ever, _answer, _fails, _answer]
+    started: list[int] = []
+    outcomes = {
+        outcome.index: outcome for outcome in pool.run(jobs, workers=2, seconds=0.5, started=started.append)
+    }
+    assert time.monotonic() - began < 20
+    assert outcomes[0].problem == LIMIT_REACHED
+    assert (outcomes[1].value, outcomes[3].value) == (42, 42)
+    assert outcomes[2].problem == "ValueError: no"
+    assert sorted(started) == [0, 1, 2, 3]
+
+
+def test_the_pool_survives_a_process_that_dies() -> None:
+    import os
+
+    outcomes = list(pool.run([lambda: os._exit(7), _answer], workers=1, seconds=5))
+    assert outcomes[0].problem == "the process ended: 7"
+    assert outcomes[1].value == 42
+
+
+# Loop lemmas
+
+
+def _sum_to(count: int) -> int:
+    total = 0
+    step = 0
+    while step < count:
+        step += 1
+        total += 2
+    return total
+
+
+def _last_even(start: int, stop: int) -> int:
+    for place in range(start, stop, -2):
+        if place < 10:
+            return place
+    return stop
+
+
+SUMS = Loop(
+    _sum_to, lambda total, step, count: (total == 2 * step, step <= count), lambda step, count: count - step
+)
+
+
+def test_a_loop_of_any_length_is_proved_by_induction() -> None:
+    @by_induction(SUMS)
+    def doubles(count: int) -> None:
+        assume(count >= 0)
+        assert _sum_to(count) == 2 * count
+
+    assert prove(doubles).verdict == "proved"
+    doubles(5)
+
+
+@pytest.mark.parametrize(
+    ("lemma", "measure", "reason"),
+    [
+        (lambda total, step: (total == step,), lambda step, count: count - step, "condition 0"),
+        (lambda total, step, count: (total == 2 * step,), lambda step, count: count - step, "doesn't follow"),
+        (lambda total, step, count: (total == 2 * step, step <= count), lambda step: step, "the measure"),
+        (lambda total, step, count: (step == 1,), lambda step, count: count - step, "before the loop"),
+    ],
+)
+def test_a_wrong_lemma_proves_nothing(
+    lemma: Callable[..., tuple[bool, ...]], measure: Callable[..., int], reason: str
+) -> None:
+    @by_induction(Loop(_sum_to, lemma, measure))
+    def doubles(count: int) -> None:
+        assume(count >= 0)
+        assert _sum_to(count) == 2 * count
+
+    result = prove(doubles, seconds=2.0)
+    assert result.verdict == "unknown"
+    if reason != "doesn't follow":
+        assert reason in result.reason
+
+
+def test_a_wrong_theorem_with_a_right_lemma_is_refuted_by_a_real_run() -> None:
+    @by_induction(SUMS)
+    def triples(count: int) -> None:
+        assume(count >= 0)
+        assert _sum_to(count) <= 5
+
+    result = prove(triples, seconds=20.0)
+    assert result.counterexample is not None
+    assert result.counterexample.values == {"count": "3"}
+
+
+def test_a_for_loop_over_a_range_is_cut() -> None:
+    @by_induction(Loop(_last_even, lambda place, start: (place <= start, (start - place) % 2 == 0)))
+    def same_parity(start: int, stop: int) -> None:
+        assume(stop < start)
+        found = _last_even(start, stop)
+        assert found == stop or (found < 10 and (start - found) % 2 == 0 and found > stop)
+
+    assert prove(same_parity).verdict == "proved"
+
+    @by_induction(Loop(_last_even, lambda place: (place > 9,)))
+    def wrong_lemma(start: int, stop: int) -> None:
+        assume(stop < start)
+        _last_even(start, stop)
+
+    result = prove(wrong_lemma, seconds=2.0)
+    assert result.verdict == "unknown"
+    assert "loop 0 of _last_even" in result.reason
+
+
+def _appends(count: int) -> int:
+    kept: list[int] = []
+    while len(kept) < count:
+        kept.append(1)
+    return len(kept)
+
+
+def _over_a_list(count: int) -> int:
+    for place in (1, 2):
+        count += place
+    return count
+
+
+def _no_integer(count: int) -> int:
+    last: int | None = None
+    while count > 0:
+        count, last = count - 1, count
+    return 0 if last is None else last
+
+
+@pytest.mark.parametrize(
+    ("function", "loop", "reason"),
+    [
+        (_appends, Loop(_appends, lambda count: (True,), lambda count: count), "effect inside a cut loop"),
+        (_over_a_list, Loop(_over_a_list, lambda count: (True,)), "over something else than a range"),
+        (_sum_to, Loop(_sum_to, lambda count: (True,)), "without a measure"),
+        (_sum_to, Loop(_sum_to, lambda count: (True,), lambda count: count, number=3), "which has none"),
+        (_no_integer, Loop(_no_integer, lambda count: (True,), lambda count: count), "changes last"),
+    ],
+)
+def test_loops_that_cannot_be_cut_are_refused_by_name(
+    function: Callable[[int], int], loop: Loop, reason: str
+) -> None:
+    @by_induction(loop)
+    def uses(count: int) -> None:
+        function(count)
+
+    result = prove(uses, seconds=5.0)
+    assert result.verdict == "unsupported"
+    assert reason in result.reason
+
+
+# Questions without products, and for other solvers
+
+
+def test_products_become_names() -> None:
+    x, y, z = z3.Ints("x y z")
+    products = Products()
+    one, other = products.without(x * y + 2 * y * x == z), products.without(y * x > 0)
+    assert one.sexpr().count("product!0") == 1
+    assert other.sexpr().count("product!0") == 1
+    assert products.without(2 * x < z).sexpr() == (2 * x < z).sexpr()
+    assert "product!1" in products.without(x * z * y > 1).sexpr()
+
+
+def test_a_question_without_products_asks_no_more() -> None:
+    """Whatever meets the path's conditions also meets those without products, so no path is lost."""
+    run = Run(Paths(time.monotonic() + 5), [], None)
+    with Exploration(run):
+        a, b = SymInt(z3.Int("a")), SymInt(z3.Int("b"))
+        run.assume((b > 0).term)
+        kept = a // b * b + a % b * a
+        run.assume((kept > 3).term)
+    for one, other in product(range(-4, 5), range(1, 5)):
+        solver = z3.Solver()
+        solver.add(z3.Int("a") == one, z3.Int("b") == other, *run.conditions)
+        real = one // other * other + one % other * one > 3
+        assert (solver.check() == z3.sat) == real
+        linear = z3.Solver()
+        linear.add(z3.Int("a") == one, z3.Int("b") == other, *run.linear)
+        assert not real or linear.check() == z3.sat
+
+
+def test_the_product_lemmas_hold() -> None:
+    for query in smtlib.lemma_queries():
+        solver = z3.Solver()
+        solver.add(*query.assertions)
+        assert solver.check() == z3.unsat
+
+
+def test_questions_become_scripts(tmp_path: Any) -> None:
+    result = prove(theorems.cp1_on_the_grid)
+    assert smtlib.write(result.queries, tmp_path, "cp1") == len(result.queries)
+    text = (tmp_path / "cp1-0001.smt2").read_text(encoding="utf-8")
+    assert text.startswith("(set-logic ALL)\n(set-info :status ")
+    assert text.rstrip().endswith("(check-sat)")
+    answers = set()
+    for file in tmp_path.iterdir():
+        solver = z3.Solver()
+        solver.from_file(str(file))
+        answers.add(str(solver.check()))
+        assert f":status {solver.check()}" in file.read_text(encoding="utf-8")
+    assert answers == {"sat", "unsat"}
+
+
+def test_cvc5_knows_right_from_wrong() -> None:
+    pytest.importorskip("cvc5")
+    x = z3.Int("x")
+    assert second_solver.answer_of(smtlib.text(Query((x > 3, x < 3), "unsat"))) == "unsat"
+    assert second_solver.answer_of(smtlib.text(Query((x > 3,), "sat"))) == "sat"
+    wrong = second_solver.opinion([Query((x > 3,), "unsat"), Query((x > 3, x < 2), "unsat")])
+    assert (wrong.asked, wrong.agreed, wrong.contradicts) == (2, 1, 1)
+    assert wrong.verdict == "refuted (1 of 2 questions)"
+    assert second_solver.Opinion(3, 2, 1, 0).verdict == "unknown (1 of 3 questions)"
+
+
+@pytest.mark.parametrize("name", theorems.__all__)
+def test_cvc5_discharges_every_theorem(name: str) -> None:
+    pytest.importorskip("cvc5")
+    result = prove(getattr(theorems, name))
+    assert result.verdict == "proved", result.reason
+    opinion = second_solver.opinion(result.queries)
+    assert opinion.asked > 0
+    assert opinion.verdict == "proved", opinion
+
+
+def test_cvc5_discharges_the_product_lemmas() -> None:
+    pytest.importorskip("cvc5")
+    assert second_solver.opinion(smtlib.lemma_queries()).verdict == "proved"
+
+
+# Negative controls
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "planted"),
+    [
+        pytest.param(name, variant, planted, id=f"{name}-{variant}")
+        for name, variants in WRONG.items()
+        for variant, planted in variants
+    ],
+)
+def test_the_engine_refutes_the_wrong_variant(
+    name: str, variant: str, planted: dict[str, Callable[..., Any]]
+) -> None:
+    result: Result = prove(getattr(theorems, name), planted=planted)
+    assert result.verdict == "refuted", f"{variant}: {result.verdict} {result.reason}"
+    assert result.counterexample is not None
+    print(f"{name} {variant}: {result.counterexample}: {result.counterexample.failure}")
+
+
+def test_symbols_are_no_use_outside_an_exploration() -> None:
+    with pytest.raises(Unsupported, match="outside an exploration"):
+        bool(SymInt(z3.Int("a")))
+    with pytest.raises(TypeError):
+        SymFunction("f", truth=True)("no integer")
