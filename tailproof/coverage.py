@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
-from spec.trace import TURN, Abort, Configuration, ResetLocal, Submit, Trace, prompt_length
+from spec.trace import Abort, Configuration, ResetLocal, Step, Submit, Trace, prompt_length
+from tailproof.reach import TIGHT, Cell, Reach, axes
 
 # Every tag, in the order in which a report shows them; a tag that is never reached is shown with 0.
 TAGS: tuple[str, ...] = (
@@ -51,7 +52,7 @@ TAGS: tuple[str, ...] = (
     "other salt",
     "same prefix, same step",
     "several live requests",
-    "pool too small for everything",
+    TIGHT,
     "entries thrown out",
     "preempted for space",
     "hit 0",
@@ -75,65 +76,51 @@ TAGS: tuple[str, ...] = (
 
 
 class Coverage:
-    """Counts of tags: cases for the setting, requests and steps for the rest."""
+    """Counts of tags (cases for the setting, requests and steps for the rest), and the table of axes and
+    phases (`reach`). Call `case` before the steps of a case."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(TAGS, 0))
+        self.reach = Reach()
 
     def case(self, trace: Trace) -> None:
         """Count what the trace alone tells."""
-        self._count(_setting_tags(trace.configuration))
-        self._count(_request_tags(trace))
+        features, block = axes(trace), Geometry.of(trace.configuration).mamba_block
+        self.reach.case(features, block)
+        self._count_known(features)
+        if trace.configuration.dcp > 1:
+            self._count(["DCP"])
+        self._count(_request_tags(trace, block))
 
     def step(self, trace: Trace, observation: Observation, forecast: Forecast) -> None:
         """Count what a step of the run reached."""
-        self._count(_step_tags(trace, observation, forecast))
+        step = trace.steps[observation.at]
+        self._count_known(self.reach.step(step, observation, forecast))
+        self._count(_step_tags(trace.configuration, step, observation, forecast))
 
-    def _count(self, tags: Iterator[str]) -> None:
+    def _count(self, tags: Iterable[str]) -> None:
         for tag in tags:
             if tag not in self.counts:
                 raise KeyError(f"{tag!r} is not in coverage.TAGS")
             self.counts[tag] += 1
 
+    def _count_known(self, names: Iterable[str]) -> None:
+        """Count those rows and columns of the table that are tags too."""
+        for name in names:
+            if name in self.counts:
+                self.counts[name] += 1
+
     def unreached(self) -> list[str]:
         """Tags that were never reached."""
         return [tag for tag in TAGS if not self.counts[tag]]
 
-
-def _setting_tags(configuration: Configuration) -> Iterator[str]:
-    geometry = Geometry.of(configuration)
-    yield "eagle on" if configuration.eagle else "eagle off"
-    drafts = [index for index, group in enumerate(configuration.groups) if group.draft]
-    if configuration.eagle:
-        names = {(): "none", (0,): "attention"}
-        yield f"annotation {names.get(tuple(drafts), 'separate group')}"
-    alignment = geometry.mamba[0].checkpoint_alignment
-    if alignment is None:
-        yield "states at chunk ends"
-    elif alignment == geometry.unit:
-        yield "exports aligned to U"
-    else:
-        yield "exports aligned finer" if alignment < geometry.unit else "exports aligned coarser"
-    yield "hits fine" if geometry.fine else "hits coarse"
-    retention = configuration.retention
-    yield "retention None" if retention is None else "retention k" if retention else "retention 0"
-    if geometry.junctions:
-        yield "junction checkpoints on"
-    if configuration.budget < geometry.mamba_block:
-        yield "budget below a block"
-    attention = configuration.groups[0].block
-    if attention != geometry.mamba_block:
-        yield f"attention block {'below' if attention < geometry.mamba_block else 'above'} the Mamba block"
-    if configuration.dcp > 1:
-        yield "DCP"
-    if configuration.long_prefill:
-        yield "long-prefill threshold"
-    if configuration.policy == "priority":
-        yield "priority scheduling"
+    def empty(self, target: str = "") -> list[Cell]:
+        """Cells (axis, phase) that were never reached though the target, given its name, can reach them."""
+        return self.reach.empty(target)
 
 
-def _request_tags(trace: Trace) -> Iterator[str]:
-    unit, block = trace.configuration.unit, Geometry.of(trace.configuration).mamba_block
+def _request_tags(trace: Trace, block: int) -> Iterator[str]:
+    unit = trace.configuration.unit
     earlier: list[Submit] = []
     for submit in trace.submits():
         length = prompt_length(submit.prompt)
@@ -145,8 +132,6 @@ def _request_tags(trace: Trace) -> Iterator[str]:
             yield "P at most U"
         if length > trace.configuration.budget:
             yield "budget cuts a prompt"
-        if submit.prompt[0][0].startswith(TURN):
-            yield "next turn of an earlier request"
         yield from _kinship_tags(submit, earlier, unit, block)
         earlier.append(submit)
 
@@ -183,52 +168,22 @@ def shared_prefix(one: Submit, other: Submit) -> int:
     return total
 
 
-def _step_tags(trace: Trace, observation: Observation, forecast: Forecast) -> Iterator[str]:
-    step = trace.steps[observation.at]
-    block = Geometry.of(trace.configuration).mamba_block
-    if isinstance(step, ResetLocal):
-        yield "reset taken" if observation.reset else "reset refused"
-        if step.running and observation.reset and forecast.live_before:
-            yield "reset of running requests"
+def _step_tags(
+    configuration: Configuration, step: Step, observation: Observation, forecast: Forecast
+) -> Iterator[str]:
     if len(observation.running) > 1:
         yield "several live requests"
     if not forecast.roomy:
-        yield "pool too small for everything"
-    if observation.withdrawn and observation.do in ("run", "settle"):
-        yield "entries thrown out"
-    if observation.preempted:
-        yield "preempted for space"
-    submits = [admission.history.submit for admission in forecast.admissions]
-    if any(shared_prefix(one, other) for one in submits for other in submits if one is not other):
-        yield "same prefix, same step"
-    for admission in forecast.admissions:
-        hit = admission.admitted.local
-        yield "hit 0" if not hit else "hit inside a block" if hit % block else "hit at a block end"
-        if admission.admitted.junction:
-            yield "junction noticed"
-        if admission.history.hit is not None:
-            yield "resumed request"
-    for chunk in forecast.chunks:
-        if chunk.publications.export:
-            yield "export made"
-        if chunk.scheduled.drafts and not chunk.prefill:
-            accepted = getattr(step, "accept", 0)
-            yield "drafts accepted" if accepted else "drafts rejected"
-    if observation.waiting and observation.scheduled and len(observation.running) < trace.configuration.live:
+        yield TIGHT
+    if any(admission.admitted.junction for admission in forecast.admissions):
+        yield "junction noticed"
+    if observation.waiting and observation.scheduled and len(observation.running) < configuration.live:
         spent = sum(item.end - item.start for item in observation.scheduled)
-        if spent < trace.configuration.budget:
+        if spent < configuration.budget:
             yield "request waits with slot and budget free"
-    yield from _end_tags(step, observation, forecast)
-
-
-def _end_tags(step: object, observation: Observation, forecast: Forecast) -> Iterator[str]:
-    fresh = {item.request for item in observation.admitted}
-    for finished in observation.finished:
-        if isinstance(step, Abort):
-            phase = "in decode" if finished.outputs else "in prefill"
-            waited = finished.cached is None and not finished.outputs and finished.request in forecast.waiting
-            yield f"aborted {'while waiting' if waited else phase}"
-        else:
+    if observation.finished and not isinstance(step, Abort):
+        fresh = {item.request for item in observation.admitted}
+        for finished in observation.finished:
             yield "finished in its first step" if finished.request in fresh else "finished in decode"
 
 

@@ -2,36 +2,255 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from adapters.protocol import trace_document
-from reference.history import History
-from reference.oracle import Forecast, Oracle
+from reference.oracle import AdmissionForecast, Forecast, Oracle
 from spec.geometry import Geometry
 from spec.observation import Observation, Outcome
 from spec.rules import RULES
-from spec.trace import Configuration, Trace, prompt_length
+from spec.trace import TURN, Abort, Configuration, Submit, Trace, prompt_length
+from tailproof.argue import LISTED, argument, count, places
 from tailproof.axis import Mark, Span, draw
-from tailproof.lockstep import Divergence
+from tailproof.evidence import KINDS, Evidence, Registration
+from tailproof.findings import Divergence
 
-_MOST_LINES = 14
+_MOST_LINES = 16
+_LEAST_EVENTS = 4
+_ARRIVES = " arrives with "
 _WIDTH = 72
+_DEFAULTS = Configuration(groups=(), unit=1)
 
 
 def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str]:
-    """The lines that a report shows under a divergence."""
-    rule = RULES[divergence.rule]
-    lines = [
+    """The lines that a report shows under a divergence: the claim, what led to it, why that is wrong.
+
+    About 16 lines; the detail of a target that broke off comes in full.
+    """
+    rule, failure = RULES[divergence.rule], outcome.observations[divergence.index].failure
+    head = [
         f"{rule.id} is broken: {divergence.finding.message}.",
         f"The rule: {rule.statement}",
         f"Why it matters: {rule.reason}",
         f"Setting: {setting(trace.configuration)}.",
     ]
-    events = list(_events(trace, outcome, divergence))
-    if len(events) > _MOST_LINES:
-        left_out = len(events) - _MOST_LINES
-        events = [f"({left_out} earlier events left out)", *events[-_MOST_LINES:]]
-    return [*lines, *events, *_picture(trace, outcome, divergence)]
+    told, reasons = _story(trace, outcome, divergence)
+    picture = _picture(trace, outcome, divergence)
+    room = max(_MOST_LINES - len(head) - len(reasons) - len(picture), _LEAST_EVENTS)
+    told = _shortened(told, room)
+    detail = failure.detail.splitlines() if failure is not None else []
+    if failure is not None and failure.kind != "stuck":
+        detail = detail[-LISTED:]
+    return [*head, *told, *reasons, *detail, *picture]
+
+
+def _shortened(lines: list[str], room: int) -> list[str]:
+    """At most `room` lines: the oldest are left out, but arrivals stay as long as others can go."""
+    if len(lines) <= room:
+        return lines
+    left_out = len(lines) - room + 1
+    oldest_first = sorted(range(len(lines)), key=lambda at: (_ARRIVES in lines[at], at))
+    gone = set(oldest_first[:left_out])
+    kept = [line for at, line in enumerate(lines) if at not in gone]
+    kept.insert(min(gone), f"({left_out} lines left out)")
+    return kept
+
+
+def setting(configuration: Configuration) -> str:
+    """A configuration in words; what is left at its default and means nothing is left out."""
+    geometry = Geometry.of(configuration)
+    parts = [f"U {geometry.unit}", f"Mamba block {geometry.mamba_block}"]
+    blocks = sorted({group.block for group in geometry.attention} - {geometry.mamba_block})
+    parts.extend(f"attention block {block}" for block in blocks)
+    for group in configuration.groups:
+        if group.kind == "window":
+            parts.append(f"a sliding window of {group.window} in blocks of {group.block}")
+    if configuration.dcp > 1:
+        parts.append(f"DCP {configuration.dcp}")
+    if configuration.eagle:
+        drafts = [
+            f"{index} (replicated)" if group.replicated else str(index)
+            for index, group in enumerate(configuration.groups)
+            if group.draft
+        ]
+        marked = f"group {', '.join(drafts)} marked as draft" if drafts else "no group marked"
+        plural = "" if configuration.speculative == 1 else "s"
+        own = " in modules of their own" if configuration.multi_module else ""
+        parts.append(f"EAGLE with {configuration.speculative} draft{plural}{own}, {marked}")
+    else:
+        parts.append("no EAGLE")
+    alignment = geometry.mamba[0].checkpoint_alignment
+    parts.append("states at chunk ends" if alignment is None else f"exports aligned to {alignment}")
+    retention = configuration.retention
+    parts.append("dense retention" if retention is None else f"retention {retention}")
+    if geometry.junctions:
+        parts.append("junction checkpoints")
+    for name, text in (
+        ("budget", "{} tokens a step"),
+        ("long_prefill", "at most {} tokens of a long prefill a step"),
+        ("blocks", "a pool of {} blocks"),
+        ("live", "at most {} running"),
+        ("policy", "policy {}"),
+    ):
+        if getattr(configuration, name) != getattr(_DEFAULTS, name):
+            parts.append(text.format(getattr(configuration, name)))
+    if configuration.asynchronous:
+        parts.append("asynchronous scheduling")
+    if configuration.events:
+        parts.append("KV events")
+    return ", ".join(parts)
+
+
+def _story(trace: Trace, outcome: Outcome, divergence: Divergence) -> tuple[list[str], list[str]]:
+    """What happened until the divergence, and the argument at it."""
+    oracle = Oracle(trace)
+    evidence = Evidence(oracle)
+    lines: list[str] = []
+    arrivals: list[tuple[int, str]] = []
+    quiet: list[tuple[int, Observation]] = []
+    for index, observation in enumerate(outcome.observations[: divergence.index + 1]):
+        forecast, step, last = (
+            oracle.forecast(observation),
+            oracle.step(observation),
+            index == divergence.index,
+        )
+        if isinstance(step, Submit):
+            arrivals.append((index, _arrival(oracle, step)))
+        elif not last and _is_quiet(oracle, observation):
+            quiet.append((index, observation))
+        if not isinstance(step, Submit) or last:
+            lines.extend(_arrived(arrivals))
+            arrivals.clear()
+        if not quiet or quiet[-1][0] < index:
+            lines.extend(_computed(quiet))
+            quiet.clear()
+            lines.extend(_told(evidence, index, observation, forecast))
+        if last:
+            return lines, list(argument(evidence, index, observation, forecast, divergence.finding))
+        evidence.learn(index, observation, forecast)
+        oracle.adopt(observation, forecast)
+    return lines, []
+
+
+def _is_quiet(oracle: Oracle, observation: Observation) -> bool:
+    """Whether an engine step did nothing but compute, and register attention at most."""
+    other = (
+        observation.admitted,
+        observation.preempted,
+        observation.withdrawn,
+        observation.failed_reads,
+        observation.failure,
+        any(oracle.geometry.groups[entry.group].kind == "mamba" for entry in observation.published),
+    )
+    return observation.do in ("run", "settle") and not any(other)
+
+
+def _arrived(arrivals: Sequence[tuple[int, str]]) -> list[str]:
+    if not arrivals:
+        return []
+    return [f"{_steps(arrivals[0][0], arrivals[-1][0])}: {'; '.join(text for _, text in arrivals)}."]
+
+
+def _computed(quiet: Sequence[tuple[int, Observation]]) -> list[str]:
+    """One line for steps in a row that only computed."""
+    if not quiet:
+        return []
+    spans: dict[str, tuple[int, int]] = {}
+    seen: set[int] = set()
+    for _, observation in quiet:
+        for item in observation.scheduled:
+            spans[item.request] = (spans.get(item.request, (item.start, 0))[0], item.end)
+        seen.update(entry.position for entry in observation.published)
+    chunks = [f"{request} computes [{start}, {end})" for request, (start, end) in spans.items()]
+    registered = f"attention at {places(sorted(seen))}" if seen else "nothing"
+    did = f"{', '.join(chunks)}; {registered} is registered" if chunks else "nothing is computed"
+    return [f"{_steps(quiet[0][0], quiet[-1][0])}: {did}."]
+
+
+def _steps(first: int, last: int) -> str:
+    if last - first < 2:
+        return f"step {first}" if first == last else f"steps {first}, {last}"
+    return f"steps {first} to {last}"
+
+
+def _told(evidence: Evidence, index: int, observation: Observation, forecast: Forecast) -> Iterator[str]:
+    """A step that did more than compute."""
+    oracle, where = evidence.oracle, f"step {index}:"
+    step = oracle.step(observation)
+    if isinstance(step, Abort):
+        yield f"{where} {step.id} is aborted."
+    elif observation.do == "reset_local":
+        again = [one.id for one in oracle.live() if one.state == "running"] if observation.reset else []
+        took = "takes effect" if observation.reset else "is refused"
+        tail = f"; {' and '.join(again)} must start again" if again else ""
+        yield f"{where} a reset of the local cache {took}{tail}."
+    registrations = evidence.registrations(index, observation, forecast)
+    junctions = {one.history.id: one.admitted.junction for one in forecast.admissions}
+    admissions = {one.history.id: one for one in forecast.admissions}
+    for chunk in forecast.chunks:
+        item, parts = chunk.scheduled, []
+        admission = admissions.pop(item.request, None)
+        if admission is not None:
+            parts.append(_admitted(admission))
+        drafts = f" with {count(item.drafts, 'draft')}" if item.drafts else ""
+        parts.append(f"computes [{item.start}, {item.end}){drafts}")
+        if chunk.publications.export:
+            parts.append(f"exports its state at {chunk.publications.export}")
+        mine = [one for one in registrations if one.request == item.request and one.span]
+        registered = _registered(evidence, mine, junctions.get(item.request, chunk.history.junction))
+        yield f"{where} {item.request} {', '.join(parts)}, registers {registered}."
+    for admission in admissions.values():
+        yield f"{where} {admission.history.id} {_admitted(admission)}."
+    for request in observation.preempted:
+        yield f"{where} {request} is preempted."
+    if others := [one for one in registrations if one.span is None]:
+        owners = " and ".join(dict.fromkeys(one.request for one in others))
+        yield f"{where} {owners} computes nothing, but there appears {_registered(evidence, others, 0)}."
+
+
+def _arrival(oracle: Oracle, step: Submit) -> str:
+    history = oracle.histories[step.id]
+    checkpoint = f"checkpoint {oracle.geometry.checkpoint(history.prompt)}"
+    salt = f" under the salt {step.salt!r}" if step.salt else ""
+    for other in oracle.histories.values():
+        if other.order < history.order and other.submit.prompt == step.prompt:
+            return f"{step.id}{_ARRIVES}the prompt of {other.id}{salt}"
+    parts = " + ".join(_part(name, length) for name, length in step.prompt)
+    size = count(history.prompt, "token")
+    return f"{step.id}{_ARRIVES}{size} ({parts}){salt}, {checkpoint}"
+
+
+def _part(name: str, length: int) -> str:
+    if name.startswith(TURN):
+        return f"{length} of prompt and outputs of {name.removeprefix(TURN)}"
+    return f"{length} of '{name}'"
+
+
+def _admitted(admission: AdmissionForecast) -> str:
+    hit, due = admission.admitted.local, admission.lookup.hit
+    text = f"reuses {count(hit, 'token')}" if hit else "finds nothing to reuse"
+    if hit != due:
+        text = f"{text} (due was {due})"
+    if admission.admitted.junction:
+        text = f"{text}, learns of a junction at {admission.admitted.junction}"
+    return text
+
+
+def _registered(evidence: Evidence, registrations: Sequence[Registration], junction: int) -> str:
+    parts: dict[str, None] = {}
+    positions: dict[str, set[int]] = {}
+    for one in registrations:
+        entry = one.entry
+        kind = evidence.oracle.geometry.groups[entry.group].kind
+        if kind == "mamba":
+            history = evidence.oracle.histories[one.request]
+            kept = evidence.why_kept(history, entry.position, junction)
+            reasons = ", ".join(part for part in (one.how or "not computed here", kept) if part)
+            parts.setdefault(f"the state at {entry.position} ({reasons})")
+        else:
+            name = KINDS[kind] if one.how else f"{KINDS[kind]} that was not computed"
+            positions.setdefault(name, set()).add(entry.position)
+    listed = [*parts, *(f"{name} at {places(sorted(seen))}" for name, seen in positions.items())]
+    return ", ".join(listed) or "nothing"
 
 
 def _picture(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str]:
@@ -43,84 +262,12 @@ def _picture(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str
         return []
     prompt = prompt_length(submit.prompt)
     checkpoint = Geometry.of(trace.configuration).checkpoint(prompt)
-    marks = [Mark(prompt, "P"), Mark(checkpoint, "C")]
+    marks = [Mark(prompt, "P"), Mark(checkpoint, "checkpoint")]
     if divergence.finding.position is not None:
         marks.append(Mark(divergence.finding.position, divergence.rule))
+    if item.start > 0 and item.start not in {mark.position for mark in marks}:
+        marks.append(Mark(item.start, "start"))
     spans = [Span(item.start, item.end, "recomputed", "this step")]
     if item.start:
         spans.insert(0, Span(0, item.start, "reused", "before"))
     return [f"The tokens of {request}:", *draw(marks, _WIDTH, spans)]
-
-
-def setting(configuration: Configuration) -> str:
-    """A configuration in words."""
-    geometry = Geometry.of(configuration)
-    parts = [f"U {geometry.unit}", f"Mamba block {geometry.mamba_block}"]
-    blocks = sorted({group.block for group in geometry.attention} - {geometry.mamba_block})
-    parts.extend(f"attention block {block}" for block in blocks)
-    if configuration.eagle:
-        drafts = [str(index) for index, group in enumerate(configuration.groups) if group.draft]
-        marked = f"group {', '.join(drafts)} marked as draft" if drafts else "no group marked"
-        parts.append(f"EAGLE with {configuration.speculative} drafts, {marked}")
-    else:
-        parts.append("no EAGLE")
-    alignment = geometry.mamba[0].checkpoint_alignment
-    parts.append("states at chunk ends" if alignment is None else f"exports aligned to {alignment}")
-    retention = configuration.retention
-    parts.append("dense retention" if retention is None else f"retention {retention}")
-    if geometry.junctions:
-        parts.append("junction checkpoints")
-    parts.append(f"{configuration.budget} tokens a step")
-    return ", ".join(parts)
-
-
-def _events(trace: Trace, outcome: Outcome, divergence: Divergence) -> Iterator[str]:
-    oracle = Oracle(trace)
-    for index, observation in enumerate(outcome.observations[: divergence.index + 1]):
-        forecast = oracle.forecast(observation)
-        yield from _told(oracle, index, observation, forecast)
-        if index < divergence.index:
-            oracle.adopt(observation, forecast)
-
-
-def _told(oracle: Oracle, index: int, observation: Observation, forecast: Forecast) -> Iterator[str]:
-    where = f"step {index}:"
-    step = trace_document(oracle.trace)["steps"][observation.at]
-    if observation.do == "submit":
-        history = oracle.histories[step["id"]]
-        checkpoint = oracle.geometry.checkpoint(history.prompt)
-        prompt = " + ".join(f"{length} of {name!r}" for name, length in step["prompt"])
-        yield f"{where} {history.id} arrives, P = {history.prompt} ({prompt}), so C = {checkpoint}."
-        return
-    if observation.do == "abort":
-        yield f"{where} {step['id']} is aborted."
-        return
-    if observation.do == "reset_local":
-        yield f"{where} a reset of the local cache {'takes effect' if observation.reset else 'is refused'}."
-        return
-    for admission in forecast.admissions:
-        learned = admission.admitted.junction
-        tail = f", and learns that {learned} tokens are shared" if learned else ""
-        told = _admission(admission.history, admission.admitted.local, admission.lookup.hit)
-        yield f"{where} {told}{tail}."
-    for chunk in forecast.chunks:
-        item = chunk.scheduled
-        parts = [f"{where} {item.request} computes [{item.start}, {item.end})"]
-        if item.drafts:
-            parts.append(f", {item.drafts} of them drafts")
-        if chunk.publications.export:
-            parts.append(f", exports its state at {chunk.publications.export}")
-        yield "".join(parts) + "."
-    kinds = [group.kind for group in oracle.geometry.groups]
-    states = sorted({entry.position for entry in observation.published if kinds[entry.group] == "mamba"})
-    if states:
-        yield f"{where} states become visible at {', '.join(map(str, states))}."
-    for read in observation.failed_reads:
-        yield f"{where} {read.request} reads wrong content of group {read.group} at {read.position}."
-    if observation.failure is not None:
-        yield f"{where} {observation.failure.message}."
-
-
-def _admission(history: History, hit: int, due: int) -> str:
-    verdict = "as due" if hit == due else f"due was {due}"
-    return f"{history.id} is admitted with {hit} of {history.known} tokens reused ({verdict})"

@@ -17,6 +17,7 @@ from spec.rules import RULES
 from tailproof.check import CheckReport, Verdict
 from tailproof.coverage import TAGS
 from tailproof.fuzz import Found, FuzzReport
+from tailproof.reach import reach_lines, reach_table, unsupported
 from tailproof.seeds import LATER, SeedResult
 from tailproof.targets import Target, tier_states
 
@@ -79,8 +80,8 @@ def divergence_document(found: Found) -> dict[str, Any]:
 # fuzz
 
 
-def fuzz_lines(report: FuzzReport) -> Iterator[str]:
-    """A fuzz report for the terminal."""
+def fuzz_lines(report: FuzzReport, reach: bool = False) -> Iterator[str]:
+    """A fuzz report for the terminal; with `reach`, the whole table of axes and phases too."""
     rate = report.cases / report.seconds if report.seconds else 0.0
     yield (
         f"{report.target}, tier {report.tier}, seed {report.seed}: {report.cases} cases, "
@@ -96,6 +97,11 @@ def fuzz_lines(report: FuzzReport) -> Iterator[str]:
     left = [f"{tag:<42}{counts[tag]:>8}" for tag in TAGS[:half]]
     right = [f"{tag:<42}{counts[tag]:>8}" for tag in TAGS[half:]] + [""]
     yield from (f"  {one}   {two}".rstrip() for one, two in zip(left, right, strict=False))
+    yield ""
+    if reach:
+        yield from reach_table(report.coverage.reach, report.target)
+        yield ""
+    yield from reach_lines(report.coverage.reach, report.target)
     yield ""
     for found in report.found:
         yield from (line.replace("{target}", report.target) for line in divergence_lines(found))
@@ -118,6 +124,8 @@ def fuzz_document(report: FuzzReport) -> dict[str, Any]:
         "target_share": round(report.target_share, 4),
         "interrupted": report.interrupted,
         "coverage": {tag: report.coverage.counts[tag] for tag in TAGS},
+        "reach": report.coverage.reach.counts,
+        "unsupported": unsupported(report.target),
         "exercised": dict(sorted(report.exercised.items())),
         "divergences": [divergence_document(found) for found in report.found],
     }

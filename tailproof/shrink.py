@@ -1,79 +1,151 @@
-"""Makes a failing trace small: fewer steps, shorter prompts, plainer setting, while the same rule breaks."""
+"""Makes a failing trace small: fewer requests, steps and tokens, plainer setting, the same rule broken."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import combinations
 
 from spec.geometry import Geometry, GeometryError
-from spec.trace import (
-    TURN,
-    Abort,
-    Configuration,
-    Run,
-    Settle,
-    Step,
-    Submit,
-    Trace,
-    TraceError,
-    prompt_length,
-    validate,
+from spec.trace import TURN, ResetLocal, Run, Settle, Submit, Trace, TraceError, validate
+from tailproof.candidates import (
+    fitted,
+    longest,
+    one_at_a_time,
+    other_prompts,
+    renamed,
+    reshaped,
+    segment_capped,
+    segment_cut,
+    with_longer_runs,
+    with_step,
+    without_remainders,
+    without_requests,
+    without_steps,
 )
+from tailproof.layouts import (
+    DEFAULTS,
+    LIMITS,
+    alignment,
+    exports,
+    features,
+    plainer_configurations,
+    smaller_layouts,
+)
+from tailproof.process import TargetProblem
 
 Fails = Callable[[Trace], bool]
+Value = Callable[[Trace], int]
+Less = Callable[[Trace, int], Trace]
+_FEW = 6
+
+
+def measure(trace: Trace) -> tuple[int, ...]:
+    """How far a trace is from plain: natural numbers, compared from the left, the most telling first.
+
+    Requests, features switched on, steps, engine steps that are counted out, peculiarities of single steps,
+    different prompts, parts of prompts, different segments, tokens, accepted drafts and priorities, sizes of
+    the layout, and limits other than the default.
+    """
+    now, submits = trace.configuration, list(trace.submits())
+    parts = [part for submit in submits for part in submit.prompt]
+    steps = trace.steps
+    return (
+        len(submits),
+        features(now),
+        len(steps),
+        sum(step.steps for step in steps if isinstance(step, Run)),
+        sum((submit.salt is not None) + (submit.priority > 0) for submit in submits)
+        + sum(name.startswith(TURN) for name, _ in parts)
+        + sum(isinstance(step, ResetLocal) and step.running for step in steps),
+        len({submit.prompt for submit in submits}),
+        len(parts),
+        len({name for name, _ in parts}),
+        sum(length for _, length in parts) + sum(submit.outputs for submit in submits),
+        sum(step.accept for step in steps if isinstance(step, Run | Settle))
+        + sum(abs(submit.priority) for submit in submits),
+        now.unit
+        + now.dcp
+        + now.speculative
+        + (now.retention or 0)
+        + sum(group.block + (group.checkpoint_alignment or 0) + (group.window or 0) for group in now.groups),
+        sum(getattr(now, name) for name in LIMITS if getattr(now, name) != DEFAULTS[name]),
+    )
+
+
+class _OutOfTime(Exception):
+    pass
 
 
 def shrink(trace: Trace, fails: Fails, seconds: float) -> Trace:
     """The smallest trace found within `seconds` for which `fails` still holds; `trace` itself must fail.
 
-    Candidates that no system could run are skipped.
+    Every trace that is taken has a smaller `measure` than the one before, so the search
+    ends. Candidates that no system could run are skipped, and one that the target refuses does not fail.
     """
-    deadline = time.monotonic() + seconds
-    best = trace
-    progress = True
-    while progress and time.monotonic() < deadline:
-        progress = False
-        for candidates in (_without_steps, _plainer_configurations, _shorter_steps, _smaller_layouts):
-            smaller = _descend(best, candidates, fails, deadline)
-            if smaller is not best:
-                best, progress = smaller, True
-    named = _renamed(best)
-    return named if _runnable(named) and fails(named) else best
+    search = _Search(trace, fails, time.monotonic() + seconds)
+    try:
+        _search(search)
+        search.rename()
+    except _OutOfTime:
+        pass
+    return search.best
 
 
-def _descend(
-    trace: Trace, candidates: Callable[[Trace], Iterator[Trace]], fails: Fails, deadline: float
-) -> Trace:
-    """Take the first candidate that still fails, again and again."""
-    best = trace
-    found = True
-    while found:
-        found = False
-        for candidate in map(_fitted, candidates(best)):
-            if time.monotonic() > deadline:
-                return best
-            if candidate != best and _runnable(candidate) and fails(candidate):
-                best, found = candidate, True
-                break
-    return best
+class _Search:
+    """The best trace so far, and what was tried."""
 
+    def __init__(self, trace: Trace, fails: Fails, deadline: float) -> None:
+        self.best = trace
+        self._fails = fails
+        self._deadline = deadline
+        self._least = measure(trace)
+        self._tried = {trace}
 
-def _fitted(trace: Trace) -> Trace:
-    """Cut segments that continue an earlier request to what that request now has."""
-    totals: dict[str, int] = {}
-    steps: list[Step] = []
-    for step in trace.steps:
-        if isinstance(step, Submit):
-            prompt = tuple((name, min(length, _most(totals, name, length))) for name, length in step.prompt)
-            step = replace(step, prompt=prompt)
-            totals[step.id] = prompt_length(prompt) + step.outputs
-        steps.append(step)
-    return replace(trace, steps=tuple(steps))
+    def take(self, candidate: Trace) -> bool:
+        """Make a candidate the best if it is plainer and still fails; whether it was."""
+        candidate = fitted(candidate)
+        if measure(candidate) >= self._least or not self._holds(candidate):
+            return False
+        self.best, self._least = candidate, measure(candidate)
+        return True
 
+    def rename(self) -> None:
+        """Give the best trace plain names if it still fails then."""
+        candidate = renamed(self.best)
+        if self._holds(candidate):
+            self.best = candidate
 
-def _most(totals: dict[str, int], name: str, length: int) -> int:
-    return totals.get(name.removeprefix(TURN), length) if name.startswith(TURN) else length
+    def take_all(self, candidates: Callable[[Trace], Iterator[Trace]]) -> None:
+        """Try each candidate of the best trace; after a success go on at the same place of the new list."""
+        at, tried = 0, list(candidates(self.best))
+        while at < len(tried):
+            if self.take(tried[at]):
+                tried = list(candidates(self.best))
+            else:
+                at += 1
+
+    def lower(self, value: Value, less: Less, by: int = 1, least: int = 1) -> None:
+        """Lower a number of the trace in multiples of `by`, not below `least`: all the way, else half of it,
+        and so on; `less` gives the trace with so much less."""
+        times = (value(self.best) - least) // by
+        while times > 0:
+            if self.take(less(self.best, times * by)):
+                times = min(times, (value(self.best) - least) // by)
+            else:
+                times //= 2
+
+    def _holds(self, candidate: Trace) -> bool:
+        if candidate in self._tried or not _runnable(candidate):
+            return False
+        if time.monotonic() > self._deadline:
+            raise _OutOfTime
+        self._tried.add(candidate)
+        try:
+            return self._fails(candidate)
+        except (TraceError, GeometryError, TargetProblem):
+            return False
 
 
 def _runnable(trace: Trace) -> bool:
@@ -85,200 +157,178 @@ def _runnable(trace: Trace) -> bool:
     return True
 
 
-def _without_steps(trace: Trace) -> Iterator[Trace]:
-    steps = trace.steps
-    size = len(steps) // 2
+def _search(search: _Search) -> None:
+    _cut_tail(search)
+    before = None
+    while search.best != before:
+        before = search.best
+        _drop_requests(search)
+        _drop_steps(search)
+        search.take_all(_plainer)
+        search.take_all(reshaped)
+        search.take_all(other_prompts)
+        search.take_all(smaller_layouts)
+        _shorten(search)
+        _lower_numbers(search)
+
+
+def _cut_tail(search: _Search) -> None:
+    """The shortest beginning that fails: what comes after the step that shows the fault is not needed."""
+    low, high = 0, len(search.best.steps)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if search.take(replace(search.best, steps=search.best.steps[:middle])):
+            high = middle
+        else:
+            low = middle
+
+
+def _drop_requests(search: _Search) -> None:
+    """The last few alone, then without ever smaller shares of the requests, oldest first."""
+    ids = _ids(search)
+    for count in (1, 2, 4):
+        if count < len(ids) and search.take(without_requests(search.best, frozenset(ids[:-count]))):
+            break
+    size = max(len(_ids(search)) // 2, 1)
     while size:
-        for start in range(len(steps) - size, -1, -size):
-            yield replace(trace, steps=_consistent(steps[:start] + steps[start + size :]))
+        ids, at = _ids(search), 0
+        while at < len(ids):
+            if search.take(without_requests(search.best, frozenset(ids[at : at + size]))):
+                ids = _ids(search)
+            else:
+                at += size
+        size //= 2
+    found = len(ids) <= _FEW
+    while found:
+        # Two may be needless together though neither is alone.
+        pairs = combinations(_ids(search), 2)
+        found = any(search.take(without_requests(search.best, frozenset(pair))) for pair in pairs)
+
+
+def _ids(search: _Search) -> list[str]:
+    return [submit.id for submit in search.best.submits()]
+
+
+def _drop_steps(search: _Search) -> None:
+    size = max(len(search.best.steps) // 2, 1)
+    while size:
+        at = 0
+        while at < len(search.best.steps):
+            if not search.take(without_steps(search.best, at, at + size)):
+                at += size
         size //= 2
 
 
-def _consistent(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Drop aborts of requests that are no longer submitted."""
-    seen: set[str] = set()
-    kept: list[Step] = []
-    for step in steps:
-        if isinstance(step, Submit):
-            seen.add(step.id)
-        if not isinstance(step, Abort) or step.id in seen:
-            kept.append(step)
-    return tuple(kept)
-
-
-def _plainer_configurations(trace: Trace) -> Iterator[Trace]:
+def _plainer(trace: Trace) -> Iterator[Trace]:
+    """Plainer settings, also with the prompts or runs that show the same under them; limits may go, too, when
+    the requests no longer meet, though that takes more steps."""
     now = trace.configuration
-    plain: list[Configuration] = [
-        replace(now, junctions=False),
-        replace(now, retention=0),
-        replace(now, retention=None),
-        replace(now, budget=8192),
-        replace(now, budget=max(now.budget // 2, 1)),
-        replace(now, live=8),
-        replace(now, long_prefill=0),
-        replace(now, policy="fcfs"),
-        replace(now, groups=now.groups[:2]),
-        replace(now, groups=tuple(replace(group, draft=False) for group in now.groups)),
-        replace(now, groups=tuple(replace(group, checkpoint_alignment=None) for group in now.groups)),
-        replace(now, blocks=min(now.blocks, 64)),
-    ]
-    plain.extend(_equal_blocks(now))
-    if now.speculative > 1:
-        plain.append(replace(now, speculative=1))
-    steps = tuple(_accepting(step, 0) for step in trace.steps)
-    if now.eagle:
-        groups = tuple(replace(group, draft=False) for group in now.groups)
-        without = replace(now, eagle=False, speculative=0, groups=groups)
-        yield replace(trace, configuration=without, steps=steps)
-    yield replace(trace, steps=steps)
-    for configuration in plain:
-        accepts = min(configuration.speculative, now.speculative)
-        capped = tuple(_accepting(step, accepts) for step in trace.steps)
-        if _plainness(configuration) < _plainness(now):
-            yield replace(trace, configuration=configuration, steps=capped)
+    for configuration in plainer_configurations(now):
+        yield replace(trace, configuration=configuration)
+        if now.eagle and not configuration.eagle:
+            for shorter in without_remainders(trace):
+                yield replace(shorter, configuration=configuration)
+        if exports(now) and not exports(configuration):
+            yield replace(trace, configuration=configuration, steps=with_longer_runs(trace))
+    unlimited = replace(now, **{name: DEFAULTS[name] for name in (*LIMITS, "policy")})
+    yield replace(trace, configuration=unlimited, steps=one_at_a_time(trace))
 
 
-def _equal_blocks(now: Configuration) -> Iterator[Configuration]:
-    """No DCP, and attention blocks like the Mamba blocks."""
-    block = next(group.block for group in now.groups if group.kind == "mamba")
-    groups = tuple(replace(group, block=block) for group in now.groups)
-    for retention in {now.retention, 0, block, 2 * block}:
-        yield replace(now, dcp=1, retention=retention)
-        yield replace(now, groups=groups, retention=retention)
-
-
-def _plainness(configuration: Configuration) -> tuple[int, ...]:
-    """Lower is plainer; keeps the search from going in circles."""
-    retention = {None: 1, 0: 0}.get(configuration.retention, 2)
-    return (
-        configuration.junctions
-        + (configuration.dcp > 1)
-        + (len({group.block for group in configuration.groups}) > 1)
-        + retention
-        + (configuration.long_prefill > 0)
-        + (configuration.policy != "fcfs")
-        + len(configuration.groups)
-        + sum(group.draft for group in configuration.groups)
-        + sum(group.checkpoint_alignment is not None for group in configuration.groups)
-        + configuration.speculative
-        + (configuration.live != 8)
-        + (configuration.budget != 8192),
-        configuration.budget if configuration.budget != 8192 else 0,
-        configuration.blocks,
-    )
-
-
-def _accepting(step: Step, most: int) -> Step:
-    if isinstance(step, Run | Settle) and step.accept > most:
-        return replace(step, accept=most)
-    return step
-
-
-def _shorter_steps(trace: Trace) -> Iterator[Trace]:
-    prompts = {submit.id: submit.prompt for submit in trace.submits()}
-    for index, step in enumerate(trace.steps):
-        if isinstance(step, Submit) and step.prompt[0][0].startswith(TURN):
-            # As if the next turn repeated the earlier prompt without its outputs.
-            before = prompts.get(step.prompt[0][0].removeprefix(TURN), ())
-            plain = replace(step, prompt=(*before, *step.prompt[1:]))
-            yield replace(trace, steps=(*trace.steps[:index], plain, *trace.steps[index + 1 :]))
-        for shorter in _shorter(step, trace.configuration):
-            yield replace(trace, steps=(*trace.steps[:index], shorter, *trace.steps[index + 1 :]))
-    names = {name for submit in trace.submits() for name, _ in submit.prompt}
-    for name in sorted(names):
-        for cut in (*_cuts(trace.configuration), 1):
-            yield replace(trace, steps=tuple(_cut_segment(step, name, cut) for step in trace.steps))
-
-
-def _cuts(configuration: Configuration) -> tuple[int, ...]:
-    block = configuration.groups[0].block
-    return (8 * block, 4 * block, 2 * block, block, configuration.unit)
-
-
-def _shorter(step: Step, configuration: Configuration) -> Iterator[Step]:
-    if isinstance(step, Run):
-        if step.steps > 1:
-            yield replace(step, steps=1)
-            yield replace(step, steps=step.steps - 1)
-        yield Settle(accept=step.accept)
-    if isinstance(step, Submit):
-        if step.outputs > 1:
-            yield replace(step, outputs=1)
-            yield replace(step, outputs=step.outputs // 2)
-            yield replace(step, outputs=step.outputs - 1)
-        if step.salt is not None:
-            yield replace(step, salt=None)
-        if step.priority:
-            yield replace(step, priority=0)
-        if len(step.prompt) > 1:
-            yield replace(step, prompt=step.prompt[:-1])
-        name, length = step.prompt[-1]
-        for cut in (*_cuts(configuration), 1):
-            if length > cut:
-                yield replace(step, prompt=(*step.prompt[:-1], (name, length - cut)))
-
-
-def _cut_segment(step: Step, name: str, cut: int) -> Step:
-    if not isinstance(step, Submit):
-        return step
-    return replace(
-        step,
-        prompt=tuple((key, length - cut if key == name else length) for key, length in step.prompt),
-    )
-
-
-def _smaller_layouts(trace: Trace) -> Iterator[Trace]:
-    """Divide every size by two."""
-    now = trace.configuration
-    if now.unit % 2 or any(group.block % 2 for group in now.groups):
-        return
-    groups = tuple(
-        replace(
-            group,
-            block=group.block // 2,
-            checkpoint_alignment=_half(group.checkpoint_alignment),
-        )
-        for group in now.groups
-    )
-    smaller = replace(now, unit=now.unit // 2, groups=groups, retention=now.retention and now.retention // 2)
-    for budget in (now.budget, max(now.budget // 2, 1)):
-        steps = tuple(_half_step(step) for step in trace.steps)
-        yield replace(trace, configuration=replace(smaller, budget=budget), steps=steps)
-
-
-def _half(alignment: int | None) -> int | None:
-    return None if alignment is None else max(alignment // 2, 1)
-
-
-def _half_step(step: Step) -> Step:
-    if not isinstance(step, Submit):
-        return step
-    return replace(step, prompt=tuple((name, max((length + 1) // 2, 1)) for name, length in step.prompt))
-
-
-def _renamed(trace: Trace) -> Trace:
-    """Requests A, B, C … and segments a, b, c … in order of appearance."""
-    requests: dict[str, str] = {}
-    segments: dict[str, str] = {}
-    for submit in trace.submits():
-        requests.setdefault(submit.id, _letter(len(requests), "A"))
-        for name, _ in submit.prompt:
-            if name.startswith(TURN):
-                segments[name] = TURN + requests[name.removeprefix(TURN)]
-            else:
-                fresh = sum(not key.startswith(TURN) for key in segments)
-                segments.setdefault(name, _letter(fresh, "a"))
-    steps: list[Step] = []
-    for step in trace.steps:
+def _shorten(search: _Search) -> None:
+    """Shorter segments, in all prompts alike and in each alone, and fewer outputs."""
+    now = search.best.configuration
+    sizes = sorted({alignment(now), *(group.block for group in now.groups), now.unit, 1}, reverse=True)
+    for index, step in enumerate(search.best.steps):
+        for name, least in (("outputs", 1), ("steps", 1), ("accept", 0), ("priority", 0)):
+            if hasattr(step, name):
+                search.lower(_field(index, name), _field_cut(index, name), 1, least)
+    names = dict.fromkeys(name for submit in search.best.submits() for name, _ in submit.prompt)
+    for name in names:
+        for size in sizes:
+            search.lower(_segment(name), _segment_cut(name), size)
+            search.lower(_segment(name), _segment_capped(name), size)
+    for index, step in enumerate(search.best.steps):
         if isinstance(step, Submit):
-            prompt = tuple((segments[name], length) for name, length in step.prompt)
-            steps.append(replace(step, id=requests[step.id], prompt=prompt))
-        elif isinstance(step, Abort):
-            steps.append(replace(step, id=requests[step.id]))
-        else:
-            steps.append(step)
-    return replace(trace, steps=tuple(steps))
+            for part in reversed(range(len(step.prompt))):
+                for size in sizes:
+                    search.lower(_part(index, part), _part_cut(index, part), size)
 
 
-def _letter(index: int, first: str) -> str:
-    return chr(ord(first) + index) if index < 26 else f"{first}{index}"
+def _lower_numbers(search: _Search) -> None:
+    """Lower limits that matter, drafts and windows."""
+    now = search.best.configuration
+    for name in LIMITS:
+        if getattr(now, name) != DEFAULTS[name]:
+            search.lower(_setting(name), _setting_cut(name))
+    search.lower(_setting("speculative"), _setting_cut("speculative"))
+    for index in range(len(now.groups)):
+        search.lower(_window(index), _window_cut(index))
+
+
+def _field(index: int, name: str) -> Value:
+    return lambda trace: int(getattr(trace.steps[index], name))
+
+
+def _field_cut(index: int, name: str) -> Less:
+    def less(trace: Trace, cut: int) -> Trace:
+        step = trace.steps[index]
+        return with_step(trace, index, replace(step, **{name: getattr(step, name) - cut}))
+
+    return less
+
+
+def _part(index: int, part: int) -> Value:
+    def value(trace: Trace) -> int:
+        step = trace.steps[index]
+        assert isinstance(step, Submit)
+        return step.prompt[part][1]
+
+    return value
+
+
+def _part_cut(index: int, part: int) -> Less:
+    def less(trace: Trace, cut: int) -> Trace:
+        step = trace.steps[index]
+        assert isinstance(step, Submit)
+        name, length = step.prompt[part]
+        prompt = (*step.prompt[:part], (name, length - cut), *step.prompt[part + 1 :])
+        return with_step(trace, index, replace(step, prompt=prompt))
+
+    return less
+
+
+def _segment(name: str) -> Value:
+    return lambda trace: longest(trace, name)
+
+
+def _segment_cut(name: str) -> Less:
+    return lambda trace, cut: segment_cut(trace, name, cut)
+
+
+def _segment_capped(name: str) -> Less:
+    return lambda trace, cut: segment_capped(trace, name, cut)
+
+
+def _setting(name: str) -> Value:
+    return lambda trace: int(getattr(trace.configuration, name))
+
+
+def _setting_cut(name: str) -> Less:
+    def less(trace: Trace, cut: int) -> Trace:
+        now = trace.configuration
+        return replace(trace, configuration=replace(now, **{name: getattr(now, name) - cut}))
+
+    return less
+
+
+def _window(index: int) -> Value:
+    return lambda trace: trace.configuration.groups[index].window or 0
+
+
+def _window_cut(index: int) -> Less:
+    def less(trace: Trace, cut: int) -> Trace:
+        groups = list(trace.configuration.groups)
+        groups[index] = replace(groups[index], window=(groups[index].window or 0) - cut)
+        return replace(trace, configuration=replace(trace.configuration, groups=tuple(groups)))
+
+    return less

@@ -9,7 +9,6 @@ from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Tr
 from tailproof.generate import case
 from tailproof.lockstep import compare
 from tailproof.mutants import MUTANTS
-from tailproof.shrink import shrink
 from tailproof.targets import Target, open_target
 
 OWNER = {fault: rule.id for rule in RULES.values() for fault in rule.faults}
@@ -40,23 +39,6 @@ def test_each_planted_fault_is_caught_under_its_rule(fault: str) -> None:
     rule = OWNER[fault]
     found = findings(f"reference+{fault}", 1, rule)
     assert rule in found, f"{fault} gave {found or 'no finding'}, due was {rule}"
-
-
-@pytest.mark.parametrize("fault", ["scan-capped", "stale-state", "publishes-transient", "leaks-block"])
-def test_a_shrunk_trace_breaks_the_same_rule_and_is_small(fault: str) -> None:
-    opened = open_target(Target.parse(f"reference+{fault}"), lambda line: None)
-
-    def finding(trace: Trace) -> tuple[str, str] | None:
-        divergence = compare(trace, opened.run(trace))
-        return divergence and (divergence.rule, divergence.finding.kind)
-
-    trace, key = next(
-        (trace, key) for trace in (case(1, index) for index in range(CASES)) if (key := finding(trace))
-    )
-    small = shrink(trace, lambda candidate: finding(candidate) == key, 20)
-    assert finding(small) == key
-    assert len(small.steps) <= 4 < len(trace.steps)
-    assert sum(length for submit in small.submits() for _, length in submit.prompt) <= 40
 
 
 def test_the_same_seed_gives_the_same_cases_and_other_seeds_others() -> None:

@@ -1,0 +1,140 @@
+"""Remembers, along a run, who computed and who registered what, in which step and why it was kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reference.cache import Key
+from reference.history import History
+from reference.oracle import ChunkForecast, Forecast, Oracle
+from spec.chunking import junction_stop
+from spec.observation import Entry, Observation
+from spec.retention import keeps_interval, replay_boundaries
+
+KINDS = {"full": "attention", "window": "window", "mamba": "state"}
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """An entry that became visible in observation `index`, by the chunk of `request` over tokens `span` (its
+    owner and None where no chunk of the step has its prefix); `how` that chunk made its content, "" when it
+    did not."""
+
+    index: int
+    request: str
+    entry: Entry
+    how: str
+    span: tuple[int, int] | None = None
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What was seen until now. `registered` holds what is visible, `states` every Mamba state computed on
+    the hash grid since the last reset, as (observation, request, how)."""
+
+    oracle: Oracle
+    registered: dict[Key, Registration] = field(default_factory=dict)
+    states: dict[Key, tuple[int, str, str]] = field(default_factory=dict)
+
+    def key(self, entry: Entry) -> Key:
+        """The key of an entry."""
+        return self.oracle.cache.key_of(entry, self.oracle.histories)
+
+    def registrations(self, index: int, observation: Observation, forecast: Forecast) -> list[Registration]:
+        """What the step registered, in the order of groups and positions."""
+        found = []
+        for entry in sorted(observation.published, key=lambda entry: (entry.group, entry.position)):
+            chunk = self._chunk(entry, forecast)
+            if chunk is None:
+                found.append(Registration(index, entry.request, entry, ""))
+                continue
+            span = chunk.scheduled.start, chunk.scheduled.end
+            how = self._how(entry, chunk, forecast)
+            found.append(Registration(index, chunk.history.id, entry, how, span))
+        return found
+
+    def learn(self, index: int, observation: Observation, forecast: Forecast) -> None:
+        """Take a step over."""
+        if observation.do == "reset_local" and observation.reset:
+            self.registered.clear()
+            self.states.clear()
+        for chunk in forecast.chunks:
+            for group, position in self._computed_states(chunk):
+                key = self.oracle.cache.key(group, chunk.history, position)
+                how = "exported" if position == chunk.publications.export else "chunk end"
+                self.states.setdefault(key, (index, chunk.history.id, how))
+        for entry in observation.withdrawn:
+            self.registered.pop(self.key(entry), None)
+        for one in self.registrations(index, observation, forecast):
+            self.registered[self.key(one.entry)] = one
+
+    def why_kept(self, history: History, position: int, junction: int) -> str:
+        """The retention reason for a Mamba state of a request, "" when there is none; `junction` is what the
+        request has learned of by now (0: none)."""
+        geometry, configuration = self.oracle.geometry, self.oracle.configuration
+        block, prompt = geometry.mamba_block, history.prompt
+        stop = junction_stop(junction, prompt, block, geometry.junctions)
+        if position == geometry.checkpoint(prompt):
+            return "the resend checkpoint"
+        if position in replay_boundaries(prompt, block, geometry.align, geometry.grid, geometry.eagle):
+            return "a replay boundary"
+        if junction and position in (junction, stop, junction // block * block):
+            return "the junction"
+        if keeps_interval(position, block, configuration.retention):
+            return "a block end" if configuration.retention is None else "a multiple of the retention"
+        return ""
+
+    def computed_before(self, group: int, history: History) -> list[tuple[int, str]]:
+        """The states computed so far on a request's prefix: position, and by whom and when."""
+        unit = self.oracle.geometry.unit
+        found = []
+        for position in range(unit, len(history.numbers) * unit + 1, unit):
+            state = self.states.get(self.oracle.cache.key(group, history, position))
+            if state is not None:
+                index, request, how = state
+                by = f"{request}, step {index}"
+                found.append((position, f"{by}, {how}" if how == "exported" else by))
+        return found
+
+    def _chunk(self, entry: Entry, forecast: Forecast) -> ChunkForecast | None:
+        """The chunk that registered an entry, in the order of scheduling: of those with its prefix the first
+        that left something to register there, else the first that reaches its position."""
+        having = [chunk for chunk in forecast.chunks if self._begins(chunk.history, entry)]
+        at, block = entry.position, self.oracle.geometry.mamba_block
+        left = [
+            chunk
+            for chunk in having
+            if at in (chunk.publications.sure, chunk.publications.export)
+            # The block that a chunk begins inside of is in its table when it is run past.
+            or (chunk.scheduled.start % block and 0 < at - chunk.scheduled.start < block and at % block == 0)
+        ]
+        reaching = [chunk for chunk in having if chunk.scheduled.start < at <= chunk.scheduled.end]
+        first = left if self.oracle.geometry.groups[entry.group].kind == "mamba" else reaching
+        return next(iter((*first, *reaching, *having)), None)
+
+    def _begins(self, history: History, entry: Entry) -> bool:
+        unit = self.oracle.geometry.unit
+        return len(history.numbers) * unit >= entry.position and (
+            self.oracle.cache.key(entry.group, history, entry.position) == self.key(entry)
+        )
+
+    def _computed_states(self, chunk: ChunkForecast) -> list[tuple[int, int]]:
+        unit, reach = self.oracle.geometry.unit, len(chunk.history.numbers) * self.oracle.geometry.unit
+        ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed}
+        return [
+            (group.index, end)
+            for group in self.oracle.geometry.mamba
+            for end in sorted(ends)
+            if 0 < end <= reach and end % unit == 0
+        ]
+
+    def _how(self, entry: Entry, chunk: ChunkForecast, forecast: Forecast) -> str:
+        key, left = self.key(entry), chunk.publications
+        if self.oracle.geometry.groups[entry.group].kind != "mamba":
+            return "computed" if key in forecast.may or key in self.oracle.materialised else ""
+        if entry.position == left.export:
+            return "exported"
+        if entry.position == left.sure:
+            return "chunk end"
+        index, request, _ = self.states.get(key, (0, "", ""))
+        return f"computed in step {index}" if request == chunk.history.id else ""

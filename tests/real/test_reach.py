@@ -1,0 +1,19 @@
+"""The reach of the generator on the real vLLM: every supported cell of axis and phase is met."""
+
+from __future__ import annotations
+
+import pytest
+
+from tailproof.baseline import load
+from tailproof.fuzz import fuzz
+from tailproof.process import Worker
+from tailproof.targets import DEFAULT
+
+CASES = 4000
+
+
+@pytest.mark.timeout(900)
+def test_a_fuzz_run_meets_every_supported_cell_and_no_other(vllm: Worker) -> None:
+    report = fuzz([vllm], DEFAULT, seed=103, cases=CASES, baseline=load())
+    assert report.coverage.reach.contradicted(DEFAULT) == []
+    assert report.coverage.empty(DEFAULT) == []
