@@ -171,9 +171,9 @@ def _episode(draft: _Draft) -> None:
             draft.steps.append(ResetLocal())
     elif choice < 0.9:
         draft.steps.append(Run(rng.choice((1, 1, 2, 3, 5)), accept=_accept(draft)))
-        if rng.random() < 0.05:
+        if rng.random() < 0.1:
             draft.steps.append(ResetLocal(running=rng.random() < 0.5))
-    if draft.live and rng.random() < 0.12:
+    if draft.live and rng.random() < 0.18:
         draft.steps.append(Abort(rng.choice(draft.live)))
 
 
