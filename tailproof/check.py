@@ -1,4 +1,4 @@
-"""The main job: seed table, known traces and fuzzing on each target, and one verdict per rule."""
+"""The main job: proofs, seed table, known traces and fuzzing on each target, and one verdict per rule."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from proofs.catalogue import spec_theorems
 from spec.rules import RULES
 from tailproof import replay
 from tailproof.baseline import Baseline, Known
 from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import Found, FuzzReport, fuzz
 from tailproof.process import TargetProblem
+from tailproof.prove import ProveReport, prove
 from tailproof.seeds import SeedResult, run_seeds
 from tailproof.targets import OpenTarget, Target, baseline_name, open_target
 
-VERDICTS = ("broken", "known", "held", "unobserved", "not-run")
-PROOFS_LATER = "the proof engine joins later; the theorem is sampled by make test"
+VERDICTS = ("broken", "known", "proved", "held", "unobserved", "not-run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,11 @@ class KnownResult:
 
 @dataclass(slots=True)
 class CheckReport:
-    """Everything that a check saw. `problems` are targets that could not run, one line each."""
+    """Everything that a check saw. `proofs` are the spec's theorems (None: not reached), `problems` targets
+    that could not run, one line each."""
 
     seed: int
+    proofs: ProveReport | None = None
     seeds: list[SeedResult] = field(default_factory=list)
     known: list[KnownResult] = field(default_factory=list)
     fuzzed: list[FuzzReport] = field(default_factory=list)
@@ -83,6 +86,16 @@ def check(
     A target that cannot be run becomes a problem of the report, the others go on.
     """
     report = CheckReport(seed)
+    try:
+        theorems = spec_theorems()
+        progress(f"proving {len(theorems)} theorems about the spec")
+        report.proofs = prove(theorems, engines=("z3",))
+        progress(f"theorems done in {report.proofs.seconds:.0f} s")
+    except KeyboardInterrupt:
+        report.interrupted = True
+        for name in names:
+            report.verdicts.extend(_not_run(name, "interrupted"))
+        return report
     for name in names:
         progress(f"{name}: starting")
         try:
@@ -160,8 +173,10 @@ def _verdicts(
         cases = fuzzed.exercised[rule.id]
         if rule.pending is not None:
             verdict, reason = "not-run", rule.pending
+        elif refuted := _not_proved(report, rule.id, "refuted"):
+            verdict, reason = "broken", f"refuted for the spec itself: {refuted}"
         elif not rule.tiers:
-            verdict, reason = "not-run", PROOFS_LATER
+            verdict, reason = _derived(report, rule.id)
         elif rule.id in broken:
             verdict, reason = "broken", broken[rule.id]
         elif rule.id in known:
@@ -172,6 +187,24 @@ def _verdicts(
             verdict, reason = "unobserved", "no case reached it"
         verdicts.append(Verdict(rule.id, name, "core", verdict, cases, reason))
     return verdicts
+
+
+def _not_proved(report: CheckReport, rule: str, verdict: str) -> str:
+    """The theorems of a rule with a verdict, as words."""
+    found = report.proofs.theorems if report.proofs is not None else []
+    return ", ".join(
+        proved.theorem.id for proved in found if proved.theorem.rule == rule and proved.verdict == verdict
+    )
+
+
+def _derived(report: CheckReport, rule: str) -> tuple[str, str]:
+    """The verdict on a rule that only theorems check."""
+    if report.proofs is None:
+        return "not-run", "the theorems were not reached"
+    mine = [proved for proved in report.proofs.theorems if proved.theorem.rule == rule]
+    if open_ends := [proved for proved in mine if proved.verdict != "proved"]:
+        return "unobserved", ", ".join(f"{one.theorem.id}: {one.verdict} {one.reason}" for one in open_ends)
+    return "proved", ", ".join(proved.theorem.id for proved in mine)
 
 
 def _not_run(name: str, reason: str) -> list[Verdict]:

@@ -196,6 +196,12 @@ def exercised(trace: Trace, observation: Observation, forecast: Forecast) -> Ite
         yield from _chunk_rules(geometry, chunk)
     if forecast.must:
         yield "RT1"
+    if observation.counters is not None and forecast.admissions:
+        yield "AC2"
+    if observation.events:
+        yield "AC3"
+    if geometry.mamba[0].checkpoint_alignment is not None and forecast.chunks:
+        yield "EL2"
     if isinstance(trace.steps[observation.at], ResetLocal):
         yield "LT4"
     elif forecast.live_before and observation.do in ("run", "settle"):
@@ -222,6 +228,8 @@ def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterat
             yield "EL1"
     if admission.lookup.junction:
         yield "LK5"
+    if hit and len({group.layout for group in geometry.attention}) > 1:
+        yield "LK2"
     if admission.fresh:
         yield "SF3"
     deeper = history.numbers[hit // geometry.unit : (history.known - 1) // geometry.unit]

@@ -109,11 +109,15 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
         if failure.kind == "stuck" and not forecast.fits:
             return
         kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
+        text = f"the target broke off ({failure.kind}): {failure.message}"
         if failure.kind == "stuck" and oracle.in_lookahead():
-            kind = "stuck-in-lookahead"
+            kind, ahead = "stuck-in-lookahead", oracle.geometry.lookahead
+            text = (
+                f"{text}; the next stop is within the {ahead} tokens before the end that draft modules need"
+            )
         if failure.kind == "exception" and oracle.geometry.unfinished and not oracle.geometry.annotated:
             kind = f"{kind}-unfinished"
-        yield Finding("LV1", kind, f"the target broke off ({failure.kind}): {failure.message}")
+        yield Finding("LV1", kind, text)
         return
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)

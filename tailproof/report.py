@@ -14,7 +14,7 @@ import msgspec
 from adapters.vllm.names import REPLACED
 from proofs.wrong import WRONG
 from spec.rules import RULES
-from tailproof.check import CheckReport, Verdict
+from tailproof.check import VERDICTS, CheckReport, Verdict
 from tailproof.coverage import TAGS
 from tailproof.fuzz import Found, FuzzReport
 from tailproof.reach import reach_lines, reach_table, unsupported
@@ -200,8 +200,7 @@ def check_lines(report: CheckReport, strict: bool) -> Iterator[str]:
 
 def _summary(report: CheckReport, strict: bool) -> str:
     counts = ", ".join(
-        f"{sum(item.verdict == verdict for item in report.verdicts)} {verdict}"
-        for verdict in ("broken", "known", "held", "unobserved", "not-run")
+        f"{sum(item.verdict == verdict for item in report.verdicts)} {verdict}" for verdict in VERDICTS
     )
     ends = {0: "nothing is broken outside the baseline", 1: "A RULE IS BROKEN", 3: "not everything could run"}
     return f"{counts}: {ends[report.exit_code(strict)]}"
