@@ -18,6 +18,7 @@ from spec.trace import TraceError
 from tailproof import environments, explain, prove, report
 from tailproof.baseline import BaselineError, load
 from tailproof.check import check
+from tailproof.findings import IncompleteError
 from tailproof.fuzz import fuzz
 from tailproof.process import TargetProblem
 from tailproof.registry import add_target, listed_targets, remove_target
@@ -27,7 +28,7 @@ from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError, prove.RuleNameError)
-_UNABLE = (TargetProblem, environments.EnvironmentProblem)
+_UNABLE = (TargetProblem, environments.EnvironmentProblem, IncompleteError)
 _FOLDER = Path("divergences")
 
 
@@ -58,6 +59,12 @@ def _json_file(function: Callable[..., None]) -> Callable[..., None]:
 
 def _json_flag(function: Callable[..., None]) -> Callable[..., None]:
     return click.option("--json", "as_json", is_flag=True, help="Print the JSON document alone.")(function)
+
+
+def _content_steps(context: click.Context, option: click.Parameter, value: str) -> str:
+    if strange := "".join(sorted(set(value) - set("abcdefg"))):
+        raise click.BadParameter(f"{strange!r}: steps of the content check are the letters a to g")
+    return value
 
 
 def _baseline(function: Callable[..., None]) -> Callable[..., None]:
@@ -126,6 +133,13 @@ def check_command(
 @_baseline
 @_json_file
 @click.option(
+    "--omit",
+    default="",
+    metavar="LETTERS",
+    callback=_content_steps,
+    help="Leave out these steps of the content check (a to g); they must then be found.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=_FOLDER,
@@ -141,6 +155,7 @@ def fuzz_command(
     seed: int | None,
     workers: int,
     reach: bool,
+    omit: str,
     baseline: Path | None,
     json_file: Path | None,
     out: Path,
@@ -169,7 +184,8 @@ def fuzz_command(
             rules=frozenset(rules),
             baseline=known,
             known_as=baseline_name(parsed, opened[0]),
-            folder=out,
+            folder=None if omit else out,
+            omit=omit,
             progress=progress,
         )
     _say(report.fuzz_lines(found, reach=reach))

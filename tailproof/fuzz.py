@@ -95,12 +95,14 @@ def fuzz(
     baseline: Baseline | None = None,
     known_as: str | None = None,
     folder: Path | None = None,
+    omit: str = "",
     progress: Callable[[str], None] = lambda line: None,
 ) -> FuzzReport:
     """Fuzz a target, opened once per worker, for some seconds or a number of cases.
 
     `rules`, when given, limits what counts as a divergence; `known_as` is the target's name in the baseline.
-    New divergences are written into `folder`. A keyboard interrupt ends the run early with what it has.
+    New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to g),
+    which must then be found. A keyboard interrupt ends the run early with what it has.
 
     Raises:
         TargetProblem: when the target cannot go on.
@@ -117,7 +119,7 @@ def fuzz(
         return baseline.find(name, finding) is not None
 
     try:
-        _run(workers, report, firsts, rules, seconds, cases, progress, passes)
+        _run(workers, report, firsts, rules, seconds, cases, progress, passes, omit)
     except KeyboardInterrupt:
         report.interrupted = True
         for worker in workers:
@@ -127,7 +129,7 @@ def fuzz(
         if not report.interrupted and known is None:
             progress(f"making the first {first.finding.rule} trace small")
         try:
-            found = _plain(first, known) if report.interrupted else _explained(workers[0], first, known)
+            found = _plain(first, known) if report.interrupted else _explained(workers[0], first, known, omit)
         except KeyboardInterrupt:
             report.interrupted = True
             workers[0].cancel()
@@ -145,6 +147,7 @@ def _run(
     cases: int | None,
     progress: Callable[[str], None],
     passes: Callable[[Finding], bool],
+    omit: str,
 ) -> None:
     began = time.monotonic()
     said = began
@@ -159,7 +162,7 @@ def _run(
     while True:
         while len(queued) < _AHEAD * len(workers) and more():
             trace = case(report.seed, started)
-            workers[started % len(workers)].start(trace)
+            workers[started % len(workers)].start(trace, omit)
             queued.append(trace)
             started += 1
         if not queued:
@@ -223,16 +226,16 @@ def _plain(first: _First, known: Known | None) -> Found:
     )
 
 
-def _explained(opened: OpenTarget, first: _First, known: Known | None) -> Found:
+def _explained(opened: OpenTarget, first: _First, known: Known | None, omit: str) -> Found:
     """The first divergence of a kind, made small unless it is known, and explained."""
     key = (first.finding.rule, first.finding.kind)
 
     def fails(trace: Trace) -> bool:
-        found = seek(trace, opened.run(trace), *key)
+        found = seek(trace, opened.run(trace, omit), *key)
         return found is not None and (found.rule, found.finding.kind) == key
 
     trace = first.trace if known is not None else shrink(first.trace, fails, SHRINK_SECONDS)
-    outcome = opened.run(trace)
+    outcome = opened.run(trace, omit)
     divergence = seek(trace, outcome, *key)
     explanation: tuple[str, ...] = (
         f"{first.finding.message} (seen once, not again when the case was repeated)",
