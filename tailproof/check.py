@@ -204,7 +204,7 @@ def _derived(report: CheckReport, rule: str) -> tuple[str, str]:
     mine = [proved for proved in report.proofs.theorems if proved.theorem.rule == rule]
     if open_ends := [proved for proved in mine if proved.verdict != "proved"]:
         return "unobserved", ", ".join(f"{one.theorem.id}: {one.verdict} {one.reason}" for one in open_ends)
-    return "proved", ", ".join(proved.theorem.id for proved in mine)
+    return "proved", f"of the spec: {', '.join(proved.theorem.id for proved in mine)}"
 
 
 def _not_run(name: str, reason: str) -> list[Verdict]:

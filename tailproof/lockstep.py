@@ -329,6 +329,8 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
         boundary = geometry.profile.checkpoint(chunk.history.prompt, geometry.unit, geometry.eagle)
         if not geometry.fine and entry.position == boundary and _has_prefix(oracle, chunk.history, entry):
             kind = "hash-boundary-when-coarse"
+    if kind == "mid-chunk" and geometry.unfinished and not geometry.annotated:
+        kind = "mid-chunk-unfinished"
     return Finding("CH3", kind, text, entry.request, entry.position)
 
 
