@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count, islice
+
 import pytest
 
+from spec.trace import Configuration
 from tailproof import replay
 from tailproof.baseline import load
+from tailproof.findings import IncompleteError
 from tailproof.fuzz import fuzz
-from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.generate import Axes, case
+from tailproof.lockstep import compare, divergences
 from tailproof.process import Worker
 from tailproof.seeds import run_seeds
 from tailproof.targets import DEFAULT
@@ -57,7 +63,10 @@ def test_fuzzing_finds_nothing_that_the_baseline_does_not_know(vllm: Worker, see
     assert report.coverage.unreached() == []
 
 
-@pytest.mark.parametrize("step", ["b", "c", "e", "f", "g"])
+SEEN_AS = {"a": ("SF1",), **dict.fromkeys("bcefg", ("SF1", "SF2", "SF4"))}
+
+
+@pytest.mark.parametrize("step", sorted(SEEN_AS))
 def test_a_content_check_step_left_out_is_seen(vllm: Worker, step: str) -> None:
     """Negative control of the content check: without the step, reads of a clean case go wrong."""
     for index in range(400):
@@ -67,6 +76,63 @@ def test_a_content_check_step_left_out_is_seen(vllm: Worker, step: str) -> None:
             continue
         divergence = compare(trace, vllm.run(trace, omit=step))
         if divergence is not None:
-            assert divergence.rule in ("SF1", "SF2", "SF4")
+            assert divergence.rule in SEEN_AS[step]
+            assert (divergence.finding.kind == "stale-bytes") is (step == "a")
             return
     pytest.fail(f"leaving out step {step} was never seen")
+
+
+def test_reads_left_out_are_an_error_and_no_verdict(vllm: Worker) -> None:
+    """Without step d nothing is read, so nothing could be found wrong: the run must not count as clean."""
+    for index in range(20):
+        trace = case(7, index)
+        if compare(trace, vllm.run(trace)) is not None:
+            continue
+        with pytest.raises(IncompleteError, match="the content check read 0 tokens and states, due were "):
+            compare(trace, vllm.run(trace, omit="d"))
+        return
+    pytest.fail("no clean case")
+
+
+# One feature at a time, so that none hides among the others.
+
+
+def _windows(now: Configuration) -> bool:
+    return any(group.kind == "window" for group in now.groups)
+
+
+def _small(now: Configuration) -> bool:
+    return now.blocks < 60
+
+
+ALONE = Axes(pressure=0.0, asynchronous=0.0, events=0.0, windows=0.0, multi_module=0.0)
+FEATURES: dict[str, tuple[Axes, Callable[[Configuration], bool]]] = {
+    "sliding windows": (replace(ALONE, windows=1.0), _windows),
+    "draft modules": (replace(ALONE, multi_module=1.0), lambda now: now.multi_module),
+    "asynchronous scheduling": (replace(ALONE, asynchronous=1.0), lambda now: now.asynchronous),
+    "KV events": (replace(ALONE, events=1.0), lambda now: now.events),
+    "memory pressure": (replace(ALONE, pressure=1.0), _small),
+}
+CASES = 150
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+def test_a_feature_by_itself_gives_nothing_that_the_baseline_does_not_know(
+    vllm: Worker, feature: str
+) -> None:
+    axes, wanted = FEATURES[feature]
+    traces = (trace for trace in (case(104, index, axes) for index in count()) if wanted(trace.configuration))
+    hits = late = told = evicted = 0
+    for trace in islice(traces, CASES):
+        outcome = vllm.run(trace)
+        found = divergences(trace, outcome, passes=lambda one: BASELINE.find(DEFAULT, one) is not None)
+        assert [one.finding for one in found if BASELINE.find(DEFAULT, one.finding) is None] == [], trace
+        for seen in outcome.observations:
+            hits += sum(item.local > 0 for item in seen.admitted)
+            late += not seen.scheduled and bool(seen.finished) and seen.do in ("run", "settle")
+            told += len(seen.events or ())
+            evicted += seen.evicted or 0
+    assert hits > CASES
+    assert (late > CASES) is (feature == "asynchronous scheduling")
+    assert (told > CASES) is (feature == "KV events")
+    assert (evicted > CASES) is (feature == "memory pressure")

@@ -9,7 +9,8 @@ import pytest
 
 from spec.observation import Admitted, FailedRead, Failure, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof.lockstep import IncompleteError, compare
+from tailproof.findings import IncompleteError
+from tailproof.lockstep import compare
 from tailproof.targets import Target, open_target
 
 Change = Callable[[Observation], Observation]

@@ -162,7 +162,7 @@ def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept
         ),
         (
             ("fuzz", "--target", "reference+scan-caped"),
-            "no planted fault is called 'scan-caped'; near are scan-capped, stalls-once",
+            "no planted fault is called 'scan-caped'; near are scan-capped, stalls-in-lookahead, stalls-once",
         ),
         (("check", "--target", "vllm"), "unknown target 'vllm': use "),
         (("check", "--target", "reference", "--target", "nonsense"), "unknown target 'nonsense': use "),
@@ -302,7 +302,7 @@ BAD_FILES: list[tuple[str, str | bytes, str]] = [
     (
         "unknown kind of group",
         json.dumps(trace_document(configuration={"groups": [{"kind": "mla", "block": 8}], "unit": 4})),
-        "configuration.groups[0]: group kind 'mla' is not known, use full or mamba",
+        "configuration.groups[0]: group kind 'mla' is not known, use full, window, mamba",
     ),
     ("no steps", json.dumps(trace_document(steps=[])), "steps: a trace needs at least one step"),
     ("broken JSON", '{"format": 1, "steps": [', "not valid JSON: "),
@@ -472,8 +472,10 @@ def test_check_of_the_reference(tailproof: Command) -> None:
     assert [verdict["rule"] for verdict in document["verdicts"]] == list(RULES)
     for verdict in document["verdicts"]:
         has(verdict, "rule", "target", "tier", "verdict", "cases", "reason")
-        assert verdict["verdict"] in ("held", "unobserved", "not-run")
-        assert (verdict["verdict"] == "not-run") == (not RULES[verdict["rule"]].tiers)
+        rule = RULES[verdict["rule"]]
+        assert verdict["verdict"] in ("proved", "held", "unobserved", "not-run")
+        assert (verdict["verdict"] == "not-run") == (rule.pending is not None)
+        assert (verdict["verdict"] == "proved") == (rule.pending is None and not rule.tiers)
         assert (verdict["verdict"] == "held") == (verdict["cases"] > 0)
     assert document["divergences"] == []
     suite = ElementTree.parse("c.xml").getroot()
@@ -678,30 +680,31 @@ RULE_TEXT = """\
 LK1  The hit is the greatest length, at most P − 1 and on the grid, that every group serves.
       why: Anything shorter is lost work, anything longer is reuse without content.
       source: vllm/v1/core/kv_cache_coordinator.py
+      theorems: lk1_fixed_point
       fuzzed in: core
-      must be caught: reference+stops-early, reference+ignores-salt
+      must be caught: reference+stops-early, reference+ignores-salt, reference+window-ignored, \
+lk1_fixed_point/one-pass, lk1_fixed_point/last-group-unasked, lk1_fixed_point/least-hit
 """
 
 DIVERGENCE_TEXT = """\
-BROKEN PM1-scan-capped-ab95a0a0: 10 cases, first case 3 after 0.0 s
-       PM1 is broken: request 'B' of 4 tokens hit 0, due was 2: as if the proof scan stopped at P − 1.
+BROKEN PM1-scan-capped-8d92ec8f: 12 cases, first case 2 after 0.0 s
+       PM1 is broken: request 'B' of 2 tokens hit 0, due was 1: as if the proof scan stopped at P − 1.
        The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
        Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
-       Setting: U 2, Mamba block 2, EAGLE with 1 drafts, no group marked, states at chunk ends, retention 0, \
-8192 tokens a step.
-       step 0: A arrives, P = 4 (4 of 'a'), so C = 2.
-       step 1: A is admitted with 0 of 4 tokens reused (as due).
-       step 1: A computes [0, 2).
-       step 1: states become visible at 2.
-       step 2: A computes [2, 4).
-       step 3: B arrives, P = 4 (4 of 'a'), so C = 2.
-       step 4: B is admitted with 0 of 4 tokens reused (due was 2).
-       step 4: B computes [0, 2).
+       Setting: U 1, Mamba block 2, EAGLE with 1 draft, no group marked, states at chunk ends, retention 0.
+       step 0: A arrives with 2 tokens (2 of 'a'), checkpoint 1.
+       step 1: A finds nothing to reuse, computes [0, 1), registers the state at 1 (chunk end, the resend \
+checkpoint).
+       step 2: A computes [1, 2); attention at 2 is registered.
+       step 3: B arrives with the prompt of A.
+       step 4: B finds nothing to reuse (due was 1), computes [0, 1), registers nothing.
+       To reuse 1 token B needs attention through 2 (the last 1 as proof only; visible through 2, by A in \
+step 2) and the state at 1, by A in step 1.
        The tokens of B:
        0░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░│───────────────────────────────────│
-                                          └2 C                             4 P┘
+                                          └1 checkpoint                    2 P┘
        ░ this step
-       reproduce: tailproof replay divergences/PM1-scan-capped-ab95a0a0.json --target reference+scan-capped
+       reproduce: tailproof replay divergences/PM1-scan-capped-8d92ec8f.json --target reference+scan-capped
 
 1 new divergences, 0 known
 """

@@ -14,7 +14,9 @@ import pytest
 from adapters.protocol import Hello, Job, Reply, parse_trace, trace_document
 from spec.observation import (
     Admitted,
+    Counters,
     Entry,
+    Event,
     FailedRead,
     Failure,
     Finished,
@@ -25,6 +27,7 @@ from spec.observation import (
 from spec.rules import RULES
 from spec.trace import FORMAT, STEPS, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof import baseline, cli, replay
+from tailproof.findings import IncompleteError
 from tailproof.lockstep import compare
 from tailproof.targets import Target, open_target
 
@@ -41,6 +44,8 @@ TYPES: dict[str, type] = {
         Scheduled,
         Admitted,
         Entry,
+        Event,
+        Counters,
         Finished,
         FailedRead,
         Failure,
@@ -70,7 +75,9 @@ def type_words(annotation: str) -> str:
     if match := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
         return f"list of {match[1]}"
     if match := re.fullmatch(r"(.+) \| None", annotation):
-        return f"{match[1]} or null"
+        return f"{type_words(match[1])} or null"
+    if match := re.fullmatch(r"tuple\[(.+)\]", annotation):
+        return f"[{match[1]}]"
     return annotation.removeprefix("datetime.")
 
 
@@ -236,7 +243,7 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
 # What is free and what is predicted
 
 PLAYED = Trace(
-    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4),
+    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4, events=True),
     (
         Submit("A", (("a", 20),), outputs=2),
         Settle(),
@@ -296,6 +303,14 @@ DIFFERENCES: list[tuple[str, Change, str | None]] = [
     ("`free`", changed(5, free=1), None),
     ("`reset`", changed(7, reset=False, withdrawn=()), "LT4"),
     ("`reset`", changed(7, withdrawn=()), "LT4"),
+    ("`evicted`", changed(3, evicted=5), None),
+    ("`wasted`", changed(3, wasted=1), "RT1"),
+    ("`wasted`", changed(3, wasted=0), None),
+    ("`events`", changed(1, events=()), "AC3"),
+    ("`events`", changed(1, events=None), "AC3"),
+    ("`events`", changed(6, events=(Event("stored", (Entry(0, 16, "B"),), 8, 4),)), "AC3"),
+    ("`counters`", changed(1, counters=Counters(1, 20, 4)), "AC2"),
+    ("`counters`", changed(6, counters=None), None),
     ("`failure`", changed(2, failure=Failure("crash", "gone")), "LV1"),
     ("`seconds`", changed(2, seconds=99.0), None),
 ]
@@ -324,6 +339,24 @@ def test_what_is_predicted_is_compared_and_what_is_free_is_not(
     (shown,) = (item for item in sections(TEXT)["Free and predicted"] if item[0] == row)
     if rule is not None:
         assert rule in shown[2]
+
+
+@pytest.mark.parametrize(("units", "rule"), [((4, 4), None), ((8, 4), "EL2"), ((4, 8), "EL2"), (None, None)])
+def test_the_units_of_an_outcome_are_compared(units: tuple[int, int] | None, rule: str | None) -> None:
+    divergence = compare(PLAYED, Outcome(tuple(played()), units=units))
+    assert (divergence and divergence.rule) == rule
+
+
+def test_a_content_check_that_read_too_little_or_too_much_is_an_error_of_the_adapter() -> None:
+    """B reuses 16 tokens: their KV and one state are read before it computes on."""
+    for verified in (16, 18):
+        seen = played()
+        changed(5, verified=verified)(seen)
+        with pytest.raises(IncompleteError, match=rf"steps\[3\]: the content check read {verified} tokens"):
+            compare(PLAYED, Outcome(tuple(seen)))
+    seen = played()
+    changed(5, verified=17)(seen)
+    assert compare(PLAYED, Outcome(tuple(seen))) is None
 
 
 @pytest.mark.parametrize(
@@ -357,5 +390,6 @@ def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
 
 def test_every_predicted_row_has_a_difference_that_is_reported() -> None:
     reported = {row for row, _, rule in DIFFERENCES if rule is not None}
+    elsewhere = {"`units` of the outcome", "`verified`"}
     for row in sections(TEXT)["Free and predicted"]:
-        assert row[1] == "free" or row[0] in reported, row
+        assert row[1] == "free" or row[0] in reported | elsewhere, row

@@ -68,6 +68,9 @@ class Session:
     def target_seconds(self):
         return 0.25
 
+    def units(self):
+        return (4, 8)
+
 def a_function_that_hangs():
     while True:
         pass
@@ -194,6 +197,7 @@ def test_a_case_is_answered(make: Make) -> None:
         (1, "settle", None),
     ]
     assert outcome.target_seconds == 0.25
+    assert outcome.units == (4, 8)
     assert outcome.seconds > 0
 
 

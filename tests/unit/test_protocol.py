@@ -29,7 +29,18 @@ from adapters.protocol import (
 )
 from adapters.worker import load_system, run_job
 from spec.geometry import Geometry, GeometryError
-from spec.observation import Admitted, Entry, FailedRead, Failure, Finished, Observation, Outcome, Scheduled
+from spec.observation import (
+    Admitted,
+    Counters,
+    Entry,
+    Event,
+    FailedRead,
+    Failure,
+    Finished,
+    Observation,
+    Outcome,
+    Scheduled,
+)
 from spec.trace import (
     STEPS,
     Abort,
@@ -52,10 +63,16 @@ PLAIN = Trace(
 )
 RICH = Trace(
     Configuration(
-        groups=(Group("full", 8, draft=True), Group("mamba", 8, checkpoint_alignment=4), Group("full", 16)),
+        groups=(
+            Group("full", 8, draft=True, replicated=True),
+            Group("mamba", 8, checkpoint_alignment=4),
+            Group("full", 16),
+            Group("window", 4, window=9),
+        ),
         unit=4,
         eagle=True,
         speculative=3,
+        multi_module=True,
         dcp=2,
         retention=None,
         junctions=True,
@@ -64,6 +81,8 @@ RICH = Trace(
         long_prefill=5,
         live=3,
         policy="priority",
+        asynchronous=True,
+        events=True,
         profile="old",
     ),
     (
@@ -122,6 +141,16 @@ def test_a_document_keeps_a_value_that_only_looks_like_a_default() -> None:
     assert trace_document(RICH)["configuration"]["retention"] is None
     assert parse_trace(configured(retention=None)).configuration.retention is None
     assert parse_trace(configured()).configuration.retention == 0
+
+
+def test_the_rich_trace_and_observation_leave_no_field_at_its_default() -> None:
+    """So that the round trips above and below cover every field; the store has one value only."""
+    for value in (RICH, RICH.configuration, OBSERVATION):
+        for field in dataclasses.fields(value):
+            if field.default is not dataclasses.MISSING and field.name not in ("format", "store"):
+                assert getattr(value, field.name) != field.default, field.name
+    for field in dataclasses.fields(Group):
+        assert any(getattr(group, field.name) != field.default for group in RICH.configuration.groups)
 
 
 def test_every_step_survives_the_round_trip() -> None:
@@ -374,8 +403,8 @@ def test_validate_refuses_a_store_step_of_a_trace_made_in_python() -> None:
         ({"unit": 3}, "the unit 3 does not divide the block size 8"),
         ({"unit": 0}, "must be 1 or more, got 0"),
         ({"dcp": -1}, "must be 1 or more, got -1"),
-        ({"groups": []}, "needs at least one attention group"),
-        ({"groups": [{"kind": "full", "block": 8}]}, "needs at least one attention group"),
+        ({"groups": []}, "needs at least one full attention group"),
+        ({"groups": [{"kind": "full", "block": 8}]}, "needs at least one full attention group"),
         ({"groups": [{"kind": "tree", "block": 8}]}, "group kind 'tree' is not known"),
         ({"retention": 4}, "a positive multiple of the alignment 8, got 4"),
         ({"eagle": True}, "EAGLE needs at least one speculative token"),
@@ -407,6 +436,15 @@ OBSERVATION = Observation(
     waiting=("c",),
     free=17,
     reset=True,
+    evicted=5,
+    wasted=2,
+    events=(
+        Event("stored", (Entry(0, 4, "a"), Entry(0, 8, "a")), 0, 8, False),
+        Event("removed", (Entry(1, 4, "c"),)),
+        Event("cleared"),
+    ),
+    counters=Counters(1, 9, 4, 2, 20, 16),
+    verified=33,
     failure=Failure("hang", "no answer", "stack"),
     seconds=0.25,
 )
@@ -416,7 +454,7 @@ OBSERVATION = Observation(
     "message",
     [
         Job(trace_document(RICH), omit="ag"),
-        Reply(Outcome((OBSERVATION, Observation(at=2, do="settle")), 1.5, 1.25)),
+        Reply(Outcome((OBSERVATION, Observation(at=2, do="settle", events=())), 1.5, 1.25, (4, 8))),
         Reply(kind="adapter", message="line", detail="a\nb"),
         Hello(Description("vllm", "0.32.0", {"core": "ready"}, ("runner",)), timings={"start": 1.0}),
         Hello(kind="moved", message="x"),
@@ -486,6 +524,9 @@ class FakeSession:
     def target_seconds(self) -> float:
         return 0.125
 
+    def units(self) -> tuple[int, int] | None:
+        return 4, 8
+
 
 class FakeSystem:
     """A system whose sessions are fakes."""
@@ -516,6 +557,7 @@ def test_a_job_runs_all_steps(tmp_path: Path) -> None:
     assert reply.outcome is not None
     assert [item.at for item in reply.outcome.observations] == [0, 0, 1, 1, 2, 2]
     assert reply.outcome.target_seconds == 0.125
+    assert reply.outcome.units == (4, 8)
     assert reply.outcome.seconds > 0
     assert system.opened == [(PLAIN.configuration, "b")]
 
