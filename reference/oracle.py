@@ -16,7 +16,7 @@ from reference.publish import Publications, publications
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GroupGeometry
 from spec.observation import Admitted, Counters, Entry, Observation, Scheduled
-from spec.retention import cacheable
+from spec.retention import attention_tail, cacheable
 from spec.trace import Abort, ResetLocal, Run, Settle, Step, Submit, Trace
 
 
@@ -245,7 +245,7 @@ class Oracle:
         return history.prompt + history.told - unfinished
 
     def _held_entries(self, withdrawn: set[Key], observation: Observation) -> tuple[Entry, ...]:
-        """Withdrawn entries of full attention blocks that a request running on holds."""
+        """Withdrawn entries of attention blocks, full or the prompt's last, that a running request holds."""
         if not withdrawn:
             return ()
         held: dict[Key, Entry] = {}
@@ -255,7 +255,9 @@ class Oracle:
             known = min(history.computed, history.prompt + history.told)
             for group in self.geometry.attention:
                 reach = self._cacheable(known, group)
-                for position in range(group.block, reach + 1, group.block):
+                tail = attention_tail(history.prompt, self.geometry.unit, group.drops)
+                ends = range(group.block, reach + 1, group.block)
+                for position in (*ends, tail) if self.geometry.fine and 0 < tail <= reach else ends:
                     key = self.cache.key(group.index, history, position)
                     held[key] = Entry(group.index, position, history.id)
         return tuple(held[key] for key in withdrawn if key in held)

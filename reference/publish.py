@@ -48,7 +48,7 @@ def publications(
         first, reach = _span(geometry, attention, start, sure)
         must.update((attention.index, at) for at in range(first, reach + 1, attention.block))
         tail = attention_tail(history.prompt, geometry.unit, attention.drops)
-        if geometry.fine and 0 < tail <= reach and tail % attention.block:
+        if geometry.fine and _final(geometry, attention, start) < tail <= reach and tail % attention.block:
             must.add((attention.index, tail))
     for window in geometry.windows:
         may.update((window.index, at) for at in range(window.block, sure + 1, window.block))
@@ -95,9 +95,14 @@ def publications(
     return Publications(frozenset(must), frozenset(may), export, overwritten, sure)
 
 
+def _final(geometry: Geometry, group: GroupGeometry, tokens: int) -> int:
+    """How many of `tokens` computed tokens no draft module rewrites."""
+    return max(tokens - geometry.unfinished, 0) if group.drops else tokens
+
+
 def _span(geometry: Geometry, group: GroupGeometry, start: int, sure: int) -> tuple[int, int]:
     """The first block end that is published only now, and how far publishing reaches."""
-    final = max(start - geometry.unfinished, 0) if group.drops else start
+    final = _final(geometry, group, start)
     reach = cacheable(sure, group.block, geometry.align, group.drops, geometry.fine, geometry.unfinished)
     return final // group.block * group.block + group.block, reach
 

@@ -118,7 +118,7 @@ class Geometry:
         # own blocks are units.
         fine = fine and all(group.block == unit for group in groups if group.kind == "window")
         lookahead = configuration.speculative if configuration.multi_module else int(configuration.eagle)
-        _check_lookahead(configuration, align, lookahead)
+        _check_lookahead(configuration, lookahead)
         profile = PROFILES[configuration.profile]
         drops = _dropping(groups, configuration.eagle and profile.drops)
         return Geometry(
@@ -213,16 +213,11 @@ def _check_window(group: Group, where: str, dcp: int) -> None:
         raise GeometryError(f"{where}: DCP does not know sliding windows, set configuration.dcp to 1")
 
 
-def _check_lookahead(configuration: Configuration, align: int, lookahead: int) -> None:
+def _check_lookahead(configuration: Configuration, lookahead: int) -> None:
     if not configuration.multi_module:
         return
     if not configuration.eagle or configuration.speculative < 2:
         raise GeometryError("configuration.multi_module: needs eagle and two or more speculative tokens")
-    if align < lookahead:
-        raise GeometryError(
-            f"configuration.multi_module: the alignment {align} must be at least the {lookahead} tokens that "
-            "the draft modules read ahead"
-        )
     if configuration.budget < 2 * lookahead:
         raise GeometryError(
             f"configuration.budget: {configuration.budget} tokens a step cannot end a prefill whose draft "

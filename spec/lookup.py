@@ -31,7 +31,7 @@ def window_blocks(length: int, block: int, window: int, margin: int) -> tuple[in
     `block`): the blocks that hold the `window` − 1 tokens before it, and the margin's block after it."""
     need = -(-(window - 1) // block)
     below = [length - index * block for index in range(need) if length - index * block > 0]
-    return tuple(below) if not margin else (length + margin, *below)
+    return (*range(length + margin, length, -block), *below)
 
 
 def window_serves(
@@ -69,6 +69,8 @@ def junction(limit: int, grid: int, hit: int, attention: Iterable[Callable[[int]
     not laid down.
     """
     serves = tuple(attention)
+    if not serves:
+        return 0, 0
     least = greatest_hit(limit, grid, serves)
     greatest = max((greatest_hit(limit, grid, (serve,)) for serve in serves), default=0)
     return (least if least > hit else 0), (greatest if greatest > hit else 0)

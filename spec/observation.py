@@ -121,8 +121,8 @@ class Observation:
 
     `evicted` counts the blocks that were taken with entries in them, thrown out for it, and `wasted` those
     of them that were taken while others held none (None where the system does not tell); `events` the KV
-    events, in order (None: not published); `counters` what the prefix-cache counters moved by (None: not kept);
-    `verified` how many tokens and states the content check has read.
+    events, in order (None: not published); `counters` what the prefix-cache counters moved by (None: not
+    kept); `verified` how many tokens and states the content check has read.
     """
 
     at: int

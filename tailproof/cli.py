@@ -88,6 +88,9 @@ def _baseline(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
 @click.option("--strict", is_flag=True, help="Also fail when a rule was unobserved or not run.")
 @click.option(
+    "--proofs/--no-proofs", default=True, show_default=True, help="Prove the theorems about the spec first."
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=_FOLDER,
@@ -103,14 +106,23 @@ def check_command(
     junit: Path | None,
     html: Path | None,
     strict: bool,
+    proofs: bool,
     out: Path,
 ) -> None:
-    """The main job: seed table, known traces and fuzzing; one verdict per rule."""
+    """The main job: theorems, seed table, known traces and fuzzing; one verdict per rule."""
     names = targets or (DEFAULT,)
     for name in names:
         Target.parse(name)
     known = load(baseline)
-    found = check(names, seconds=seconds, seed=_drawn(seed), baseline=known, folder=out, progress=_progress())
+    found = check(
+        names,
+        seconds=seconds,
+        seed=_drawn(seed),
+        baseline=known,
+        folder=out,
+        progress=_progress(),
+        proofs=proofs,
+    )
     _say(report.check_lines(found, strict))
     if json_file is not None:
         report.write_file(json_file, report.json_text(report.check_document(found)))

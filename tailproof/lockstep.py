@@ -121,7 +121,7 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
         return
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)
-        yield from _junction(admission)
+        yield from _junction(oracle.geometry, admission)
     for chunk in forecast.chunks:
         yield from _chunk(oracle.geometry, chunk)
     yield from _visible_entries(oracle, observation, forecast)
@@ -179,11 +179,14 @@ def _too_short(oracle: Oracle, admission: AdmissionForecast, text: str) -> Findi
     return Finding("LK1", "hit-too-short", f"{text}: every group serves more", history.id)
 
 
-def _junction(admission: AdmissionForecast) -> Iterator[Finding]:
+def _junction(geometry: Geometry, admission: AdmissionForecast) -> Iterator[Finding]:
     """Mode "junction": exact where all attention has one layout, else between two bounds (LK5). Not compared
     when the hit is already wrong, since it depends on it."""
     seen, least, highest = admission.admitted.junction, admission.lookup.junction, admission.lookup.highest
-    if admission.admitted.local == admission.lookup.hit and not least <= seen <= highest:
+    if admission.admitted.local != admission.lookup.hit:
+        return
+    above = seen > admission.lookup.hit and seen % geometry.grid == 0 and least <= seen <= highest
+    if not above and (seen or least):
         request = admission.history.id
         due = f"{least}" if least == highest else f"{least} to {highest}"
         yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)

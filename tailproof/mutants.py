@@ -319,9 +319,10 @@ class BoundedByFirstLayout(SlowEngine):
 class WindowIgnored(SlowEngine):
     """Sliding-window groups have no say in a lookup, and every state that may be visible is."""
 
-    def published(self, history: History, left: Publications) -> set[Place]:
+    def publications(self, history: History, start: int, end: int, drafts: int) -> Publications:
+        left = super().publications(history, start, end, drafts)
         states = {group.index for group in self.geometry.mamba}
-        return set(left.must) | {place for place in left.may if place[0] in states}
+        return replace(left, must=left.must | {place for place in left.may if place[0] in states})
 
     def lookup(self, history: History) -> Lookup:
         kept = self.cache.geometry

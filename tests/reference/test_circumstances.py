@@ -265,7 +265,6 @@ def test_a_junction_between_the_layouts_is_accepted_and_one_outside_is_found() -
 
 
 @pytest.mark.rule("LK5")
-@pytest.mark.xfail(strict=True, reason="between the bounds any number is accepted, also below the hit")
 @pytest.mark.parametrize(("name", "junction"), [("B", 9), ("B", 11), ("C", 4), ("C", 18), ("C", 19)])
 def test_a_junction_off_the_grid_or_not_above_the_hit_is_found(name: str, junction: int) -> None:
     assert with_junction(name, junction) == [("LK5", "junction")]

@@ -317,7 +317,6 @@ def test_junction() -> None:
 
 
 @pytest.mark.rule("LK5")
-@pytest.mark.xfail(strict=True, reason="without attention the least junction lies above the greatest")
 def test_without_attention_there_is_no_junction() -> None:
     assert junction(40, 4, 0, ()) == (0, 0)
 
