@@ -194,6 +194,9 @@ def cache_folder() -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """`python -m tailproof.environments ensure TARGET` prints the interpreter; progress goes to stderr.
 
+    It also prepares what the store tier needs from the system. When that fails it says so, and the core
+    tier is ready all the same.
+
     Exit codes: 0 ready, 2 wrong usage, 3 the environment cannot be built, 130 interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -201,7 +204,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("usage: python -m tailproof.environments ensure TARGET", file=sys.stderr)
         return 2
     try:
-        environment = ensure(words[1], lambda line: print(line, file=sys.stderr, flush=True))
+        environment = ensure(words[1], _say)
+        _prepare_store(environment)
     except EnvironmentProblem as problem:
         print(problem, file=sys.stderr)
         return 3
@@ -210,6 +214,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     print(environment.python)
     return 0
+
+
+def _prepare_store(environment: Environment) -> None:
+    # Not at the top: that module needs this one.
+    from tailproof.system_libraries import LibraryProblem, prepare_store
+
+    try:
+        prepare_store(environment.python, _say)
+    except LibraryProblem as problem:
+        _say(f"the store tier cannot run, all else can: {problem}")
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _silent(_line: str) -> None:

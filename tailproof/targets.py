@@ -17,10 +17,12 @@ from spec.trace import Configuration, Trace
 from tailproof.environments import ensure, known_targets, locate
 from tailproof.mutants import MUTANTS
 from tailproof.process import TargetProblem, Worker, outcome_of
+from tailproof.system_libraries import store_problem
 
 DEFAULT = "vllm==0.32.0"
 TIERS = ("core", "store", "engine")
 LATER = {"store": "joins with the store tier", "engine": "joins with the engine tier"}
+SERVERS_READY = "its servers can be started; the tier itself joins with the next landing"
 
 
 class TargetNameError(ValueError):
@@ -130,9 +132,20 @@ def tier_states(target: Target) -> dict[str, str]:
         known = target.name in known_targets()
         ready = known and locate(target.name).ready
         reason = f"not installed: tailproof targets add {target.name}" if known else "no lock ships for it"
+        states["store"] = _store_state(locate(target.name).python) if ready else reason
         return {"core": "ready" if ready else reason, **states}
-    path = Path(target.argument).expanduser()
-    return {"core": "ready" if path.exists() else f"{path} does not exist", **states}
+    path = Path(target.argument).expanduser().absolute()
+    if not path.exists():
+        return {"core": f"{path} does not exist", **states}
+    if target.kind == "interpreter":
+        states["store"] = _store_state(path)
+    elif (environment := locate(DEFAULT)).ready:
+        states["store"] = _store_state(environment.python)
+    return {"core": "ready", **states}
+
+
+def _store_state(python: Path) -> str:
+    return store_problem(python) or SERVERS_READY
 
 
 class _ReferenceSystem:

@@ -1,0 +1,1 @@
+"""Adapter to the Mooncake store: its servers, started and stopped by us."""
