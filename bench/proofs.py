@@ -1,4 +1,4 @@
-"""Times the proofs of all theorems about the spec: `python bench/proofs.py [RUNS]` prints the median."""
+"""Times all proofs, about the spec and about the default target's source: `python bench/proofs.py [RUNS]`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,23 @@ def main(runs: int) -> None:
         proved = sum(item.verdict == "proved" for item in report.theorems)
         print(f"run {number + 1}: {proved} of {len(theorems)} proved in {report.seconds:.2f} s, {slowest}")
     print(f"median of {runs}: {statistics.median(walls):.2f} s for {len(theorems)} theorems on two cores")
+    _time_source(runs)
+
+
+def _time_source(runs: int) -> None:
+    from tailproof.prove import prove_source
+    from tailproof.sources import source_of
+    from tailproof.targets import DEFAULT, Target
+
+    root = source_of(Target.parse(DEFAULT))
+    walls = []
+    for number in range(runs):
+        report = prove_source(DEFAULT, root)
+        walls.append(report.seconds)
+        proved = sum(item.verdict == "proved" for item in report.theorems)
+        known = sum(bool(item.known) for item in report.theorems)
+        print(f"source run {number + 1}: {proved} proved, {known} known refutations in {walls[-1]:.2f} s")
+    print(f"median of {runs}: {statistics.median(walls):.2f} s for the source of {DEFAULT} on two cores")
 
 
 if __name__ == "__main__":

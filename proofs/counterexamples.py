@@ -35,7 +35,7 @@ class Trial:
 
     theorem: Callable[..., object]
     parameters: Sequence[Parameter]
-    planted: Mapping[str, Callable[..., Any]]
+    planted: Mapping[str, Any]
 
     def failure(self, values: Sequence[Any]) -> str | None:
         """How the theorem fails on the values; None if it holds for them or says nothing about them."""

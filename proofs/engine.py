@@ -41,13 +41,14 @@ class Result:
 def prove(
     theorem: Callable[..., object],
     *,
-    planted: Mapping[str, Callable[..., Any]] | None = None,
+    planted: Mapping[str, Any] | None = None,
     seconds: float = 60.0,
     twins: Twins | None = None,
 ) -> Result:
     """Explore a theorem: a function whose annotated parameters range over all values, and which asserts.
 
-    `planted` replaces keyword-only parameters; `twins` prepares functions (their built-ins and stand-ins).
+    `planted` replaces keyword-only parameters, by functions or plain values; `twins` prepares functions
+    (their built-ins and stand-ins).
     The limit of `seconds` is kept between the engine's own steps; a loop that never asks the engine
     anything, or a call that Z3 does not come back from, is ended from outside by `proofs.pool`.
     """
@@ -74,7 +75,7 @@ def prove(
 
 def _attempt(
     theorem: Callable[..., object],
-    planted: dict[str, Callable[..., Any]],
+    planted: dict[str, Any],
     seconds: float,
     twins: Twins,
 ) -> Result:
@@ -106,7 +107,7 @@ def _explore(
     paths: Paths,
     result: Result,
     theorem: Callable[..., object],
-    planted: dict[str, Callable[..., Any]],
+    planted: dict[str, Any],
     twins: Twins,
 ) -> None:
     stand_ins = {name: twins.of(function) for name, function in planted.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import heapq
 import itertools
 import threading
@@ -20,6 +21,12 @@ FIRST_SECONDS = 1.0
 # So many new decisions a path takes in one go, lest a long one keep short ones waiting.
 STRIDE = 30
 FINAL_SECONDS = 10.0
+
+
+def fresh_context() -> None:
+    """Let Z3 begin anew: terms are ordered by when they were first made, so what a process did before would
+    otherwise have a say in how a question is put, and in how long its answer takes."""
+    z3.z3._main_ctx = None
 
 
 class Abandoned(BaseException):
@@ -49,6 +56,9 @@ class Paths:
         self.deadline = deadline
         self.queries: list[Query] = []
         self.products = Products()
+        # Paths share most of their terms, so what is made of a term is kept, and with it the term itself.
+        self._simple: dict[int, tuple[Term, Term]] = {}
+        self._orders: dict[tuple[int, int, int], tuple[list[Term], tuple[Term, Term, Term]]] = {}
         self._waiting: list[tuple[int, int, list[bool], Any]] = [(0, 0, [], None)]
         self._count = itertools.count(1)
 
@@ -62,6 +72,26 @@ class Paths:
             _, _, prefix, model = heapq.heappop(self._waiting)
             yield Run(self, prefix, model)
 
+    def simplified(self, term: Term) -> Term:
+        """The term in Z3's simplest form."""
+        known = self._simple.get(term.get_id())
+        if known is None:
+            known = self._simple[term.get_id()] = (term, z3.simplify(term))
+        return known[1]
+
+    def order_facts(self, divisor: Term, one: Term, other: Term) -> list[Term]:
+        """What Z3 is slow to see, and does not see at all without products: of two multiples of the divisor
+        the one with the smaller factor is smaller, by the divisor at least."""
+        key = (divisor.get_id(), one.get_id(), other.get_id())
+        known = self._orders.get(key)
+        if known is None:
+            facts = [z3.Implies(one == other, divisor * one == divisor * other)]
+            for less, more in ((one, other), (other, one)):
+                smaller = divisor * less + divisor <= divisor * more
+                facts.append(z3.Implies(z3.And(divisor > 0, less < more), smaller))
+            known = self._orders[key] = (facts, (divisor, one, other))
+        return known[0]
+
     def check_time(self) -> None:
         """Raises OutOfTime past the deadline."""
         if time.monotonic() > self.deadline:
@@ -71,7 +101,10 @@ class Paths:
         """Whether all assertions can hold, and values for which they do."""
         solver = z3.SolverFor(tactic) if tactic else z3.Solver()
         solver.add(*assertions)
-        # Z3 does not always keep its own time limit.
+        # Z3 does not always keep its own time limit. No term may die in the watching thread while this one is
+        # in Z3, whose reference counts are not safe: hence no collection until that thread is gone.
+        collecting = gc.isenabled()
+        gc.disable()
         watch = threading.Timer(seconds + 1.0, solver.interrupt)
         watch.daemon = True
         watch.start()
@@ -79,6 +112,9 @@ class Paths:
             return self.answer(solver, assertions, seconds)
         finally:
             watch.cancel()
+            watch.join()
+            if collecting:
+                gc.enable()
 
     def answer(self, solver: Any, assertions: Sequence[Term], seconds: float) -> tuple[str, Any]:
         """The answer of a solver that holds the assertions."""
@@ -116,13 +152,13 @@ class Run:
         self._begun = len(prefix)
         self._settled: dict[int, bool] = {}
         self._kept: list[Term] = []
-        self._multiples: list[tuple[Term, Term]] = []
-        self._divisions: list[tuple[Term, Term, Term, Term]] = []
+        self._multiples: dict[int, list[Term]] = {}
+        self._divisions: dict[tuple[int, int], tuple[Term, Term]] = {}
         self._created = 0
 
     def decide(self, condition: Term) -> bool:
         """Which side of a condition this run follows."""
-        condition = z3.simplify(condition)
+        condition = self.paths.simplified(condition)
         if z3.is_true(condition):
             return True
         if z3.is_false(condition):
@@ -149,7 +185,7 @@ class Run:
         Raises:
             Abandoned: where it holds nowhere.
         """
-        condition = z3.simplify(condition)
+        condition = self.paths.simplified(condition)
         if z3.is_true(condition):
             return
         if z3.is_false(condition):
@@ -169,9 +205,9 @@ class Run:
 
     def divided(self, dividend: Term, divisor: Term) -> tuple[Term, Term]:
         """Quotient and rest of a division by a positive divisor, by what defines them."""
-        for known, by, quotient, rest in self._divisions:
-            if by.eq(divisor) and known.eq(dividend):
-                return quotient, rest
+        known = self._divisions.get((dividend.get_id(), divisor.get_id()))
+        if known is not None:
+            return known
         number = len(self._divisions)
         quotient, rest = z3.Int(f"quotient!{number}"), z3.Int(f"rest!{number}")
         facts = [dividend == divisor * quotient + rest, rest >= 0, rest < divisor]
@@ -184,7 +220,8 @@ class Run:
                 if not z3.is_int_value(factor):
                     others = z3.Product([*factors[:index], *factors[index + 1 :], quotient])
                     facts += self._multiple_facts(factor, z3.simplify(others))
-        self._divisions.append((dividend, divisor, quotient, rest))
+        self._kept += [dividend, divisor]
+        self._divisions[dividend.get_id(), divisor.get_id()] = (quotient, rest)
         self._add(facts)
         return quotient, rest
 
@@ -201,25 +238,19 @@ class Run:
             self.model = None
 
     def _multiple_facts(self, divisor: Term, times: Term) -> list[Term]:
-        """What Z3 is slow to see, and does not see at all without products: of two multiples of the divisor
-        the one with the smaller factor is smaller, by the divisor at least."""
-        known = [other for by, other in self._multiples if by.eq(divisor)]
+        """How a multiple of the divisor lies to all others that this path knows, 0 among them."""
+        known = self._multiples.get(divisor.get_id())
+        if known is None:
+            known = self._multiples[divisor.get_id()] = [z3.IntVal(0)]
+            self._kept.append(divisor)
         if any(other.eq(times) for other in known):
             return []
-        if not known:
-            known = [z3.IntVal(0)]
-            self._multiples.append((divisor, known[0]))
-        facts = []
-        for other in known:
-            facts.append(z3.Implies(other == times, divisor * other == divisor * times))
-            for less, more in ((other, times), (times, other)):
-                smaller = divisor * less + divisor <= divisor * more
-                facts.append(z3.Implies(z3.And(divisor > 0, less < more), smaller))
-        self._multiples.append((divisor, times))
+        facts = [fact for other in known for fact in self.paths.order_facts(divisor, other, times)]
+        known.append(times)
         return facts
 
     def _settle(self, condition: Term, side: bool) -> None:
-        other = z3.simplify(z3.Not(condition))
+        other = self.paths.simplified(z3.Not(condition))
         kept = condition if side else other
         self.conditions.append(kept)
         self.linear.append(self.paths.products.without(kept))

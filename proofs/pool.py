@@ -36,12 +36,14 @@ def run(
     workers: int = 2,
     seconds: float = 60.0,
     started: Callable[[int], None] = lambda index: None,
+    reuse: bool = True,
 ) -> Iterator[Outcome]:
     """Yield the outcome of every job, as it comes in.
 
     A job is called in a child process, so it may be any callable; its value must be picklable. A job that
     takes longer than `seconds` (and a short grace in which it may stop by itself) is ended with its process;
     `problem` then is "limit reached". `started` is told the number of every job that begins.
+    Without `reuse` every job has a process of its own, so that it does not matter what ran before it.
     """
     context = multiprocessing.get_context("fork")
     waiting = list(range(len(jobs)))[::-1]
@@ -62,7 +64,7 @@ def run(
                 if outcome is None:
                     continue
                 busy.remove(worker)
-                if worker.process.is_alive() and outcome.problem == "":
+                if reuse and worker.process.is_alive() and outcome.problem == "":
                     idle.append(worker)
                 else:
                     _end(worker)

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -24,11 +25,12 @@ from tailproof.process import TargetProblem
 from tailproof.registry import add_target, listed_targets, remove_target
 from tailproof.replay import read_named, replay
 from tailproof.seeds import run_seeds
+from tailproof.sources import SourceProblem, source_of
 from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_name, open_target, tier_states
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError, prove.RuleNameError)
-_UNABLE = (TargetProblem, environments.EnvironmentProblem, IncompleteError)
+_UNABLE = (TargetProblem, SourceProblem, environments.EnvironmentProblem, IncompleteError)
 _FOLDER = Path("divergences")
 
 
@@ -209,6 +211,13 @@ def fuzz_command(
 @cli.command("prove")
 @click.argument("rules", nargs=-1)
 @click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="T",
+    help="Prove the functions in the source of this target instead of the spec's; nothing of it is imported.",
+)
+@click.option(
     "--engine",
     "engines",
     multiple=True,
@@ -232,13 +241,21 @@ def fuzz_command(
 @_json_file
 def prove_command(
     rules: tuple[str, ...],
+    sources: tuple[str, ...],
     engines: tuple[str, ...],
     seconds: float,
     workers: int,
     smt2: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Prove the spec's theorems for all sizes; exit 1 when one is refuted, 3 when one stays open."""
+    """Prove theorems for all sizes, about the spec or about a target's source.
+
+    Exit 1 when one is refuted that is not known to be, 3 when one stays open or its function has moved.
+    """
+    if sources:
+        if set(engines) - {"z3"} or smt2 is not None:
+            raise click.UsageError("theorems about a source are Z3's alone: leave out --engine and --smt2")
+        _prove_sources(rules, sources, seconds, workers, json_file)
     prove.check_rules(rules)
     found = prove.prove(
         spec_theorems(rules),
@@ -252,6 +269,24 @@ def prove_command(
     if json_file is not None:
         report.write_file(json_file, report.json_text(prove.document(found)))
     sys.exit(found.exit_code)
+
+
+def _prove_sources(
+    rules: tuple[str, ...], names: tuple[str, ...], seconds: float, workers: int, json_file: Path | None
+) -> NoReturn:
+    prove.check_source_rules(rules)
+    roots = {name: source_of(Target.parse(name), _progress()) for name in names}
+    found = []
+    for name, root in roots.items():
+        found.append(
+            prove.prove_source(name, root, rules, seconds=seconds, workers=workers, progress=_progress())
+        )
+        _say(prove.lines(found[-1]))
+        _say(prove.function_table(found[-1]))
+    if json_file is not None:
+        report.write_file(json_file, report.json_text(prove.document(*found)))
+    codes = {one.exit_code for one in found}
+    sys.exit(BROKEN if BROKEN in codes else UNABLE if UNABLE in codes else OK)
 
 
 @cli.command("replay")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proofs.catalogue import Theorem
+from proofs.catalogue import SPEC, Theorem
 from spec.rules import RULES
 
 ENGINES = ("z3", "hypothesis", "crosshair", "cvc5")
@@ -22,7 +22,11 @@ EXAMPLES = 200
 @dataclass(slots=True)
 class Proved:
     """What is known about a theorem: Z3's `verdict` unless another engine contradicts it, each engine's own
-    words, how many `paths` were explored in how many `seconds`, and why it isn't proved."""
+    words, how many `paths` were explored in how many `seconds`, and why it isn't proved.
+
+    `values` are what both sides give on the counterexample, `known` the finding in docs/track-record.md that
+    a refutation belongs to.
+    """
 
     theorem: Theorem
     verdict: str = "unknown"
@@ -31,6 +35,8 @@ class Proved:
     paths: int = 0
     seconds: float = 0.0
     counterexample: dict[str, str] | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    known: str = ""
 
 
 @dataclass(slots=True)
@@ -42,11 +48,11 @@ class ProveReport:
 
     @property
     def exit_code(self) -> int:
-        """1 a theorem is refuted, 3 one is not proved for another reason, else 0."""
-        verdicts = [proved.verdict for proved in self.theorems]
+        """1 a theorem is refuted that is not known to be, 3 one is not proved for another reason, else 0."""
+        verdicts = [proved.verdict for proved in self.theorems if not proved.known]
         if "refuted" in verdicts:
             return 1
-        return 0 if verdicts and all(verdict == "proved" for verdict in verdicts) else 3
+        return 0 if self.theorems and all(verdict == "proved" for verdict in verdicts) else 3
 
 
 class RuleNameError(ValueError):
@@ -175,6 +181,65 @@ def _cvc5(theorem: Theorem, seconds: float, smtlib: Path | None) -> dict[str, An
         return {"said": f"not run: {problem}"}
 
 
+def check_source_rules(names: Sequence[str]) -> None:
+    """Refuse names that no rule has, and rules without a theorem about a target's source.
+
+    Raises:
+        RuleNameError: with the nearest names.
+    """
+    from proofs.source.catalogue import CASES
+
+    have = sorted({case.rule for case in CASES}, key=list(RULES).index)
+    for name in names:
+        if name not in have:
+            problem = "has no theorem about a target's source" if name in RULES else "is no rule"
+            raise RuleNameError(f"{name} {problem}; these have: {', '.join(have)}")
+
+
+def prove_source(
+    subject: str,
+    root: Path,
+    rules: Sequence[str] = (),
+    *,
+    seconds: float = SECONDS,
+    workers: int = 2,
+    progress: Callable[[str], None] = lambda line: None,
+) -> ProveReport:
+    """Prove what `rules` (all, if none) say of the functions in a package folder, which are parsed and never
+    imported. `subject` is the target's name; `seconds` is the hard limit for one theorem."""
+    from proofs import pool
+    from proofs.source import run
+    from proofs.source.catalogue import cases, known
+    from proofs.source.lift import SourceTree
+
+    began = time.monotonic()
+    tree = SourceTree(root, subject)
+    table = known(tree.version())
+    chosen = cases(rules)
+    report = ProveReport(
+        [Proved(Theorem(case.id, case.rule, subject, case.about, case.theorem)) for case in chosen]
+    )
+    jobs = [partial(run.prove, case, tree, seconds) for case in chosen]
+    outcomes = pool.run(jobs, workers=workers, seconds=seconds, reuse=False)
+    for done, outcome in enumerate(outcomes, start=1):
+        proved = report.theorems[outcome.index]
+        found = outcome.value or run.Finding("unknown", outcome.problem, seconds=outcome.seconds)
+        proved.verdict, proved.reason = found.verdict, found.reason
+        proved.paths, proved.seconds = found.paths, found.seconds
+        proved.values = dict(found.values)
+        if found.verdict != run.MOVED:
+            proved.engines["z3"] = found.verdict
+        if found.counterexample is not None:
+            proved.counterexample = {**found.counterexample, "failure": found.failure}
+        if found.verdict == "refuted":
+            proved.known = table.get(proved.theorem.id, "")
+        progress(
+            f"{done}/{len(jobs)} {subject} {proved.theorem.id}: {proved.verdict} ({outcome.seconds:.1f} s)"
+        )
+    report.seconds = time.monotonic() - began
+    return report
+
+
 _RUNNERS: dict[str, Callable[[Theorem, float, Path | None], dict[str, Any]]] = {
     "z3": _z3,
     "hypothesis": _hypothesis,
@@ -186,6 +251,32 @@ _RUNNERS: dict[str, Callable[[Theorem, float, Path | None], dict[str, Any]]] = {
 # Reports
 
 
+def function_table(report: ProveReport) -> Iterator[str]:
+    """One line for each function of a target: what is known about it, the worst first, and how often."""
+    order = ("refuted", "unknown", "unsupported", "moved", "proved")
+    functions: dict[str, dict[str, int]] = {}
+    for proved in report.theorems:
+        for function in proved.theorem.about:
+            counts = functions.setdefault(function.partition(": ")[2], {})
+            counts[_said(proved)] = counts.get(_said(proved), 0) + 1
+    width = max(map(len, functions), default=0)
+    for name, counts in functions.items():
+        ranked = sorted(counts.items(), key=lambda item: order.index(item[0].split(" ")[0]))
+        shown = ", ".join(f"{verdict}: {count}" if len(ranked) > 1 else verdict for verdict, count in ranked)
+        yield f"{name:<{width}}  {shown}"
+    yield ""
+
+
+def _said(proved: Proved) -> str:
+    return f"{proved.verdict} (known: {proved.known})" if proved.known else proved.verdict
+
+
+def _aside(proved: Proved) -> str:
+    if proved.verdict == "moved":
+        return proved.reason
+    return f"known: {proved.known}" if proved.known else ""
+
+
 def lines(report: ProveReport) -> Iterator[str]:
     """A report for the terminal; what is not proved comes last, with its counterexample."""
     width = max((len(proved.theorem.id) for proved in report.theorems), default=0)
@@ -195,24 +286,34 @@ def lines(report: ProveReport) -> Iterator[str]:
         )
         yield (
             f"{proved.theorem.rule:<5}{proved.theorem.id:<{width}}  {proved.verdict:<11} "
-            f"{proved.paths:>5} paths {proved.seconds:>6.2f} s  {others}".rstrip()
+            f"{proved.paths:>5} paths {proved.seconds:>6.2f} s  {others or _aside(proved)}".rstrip()
         )
     yield ""
     for proved in report.theorems:
-        if proved.verdict == "proved":
+        if proved.verdict in ("proved", "moved"):
             continue
-        yield f"{proved.verdict.upper()} {proved.theorem.id}, about {', '.join(proved.theorem.about)}"
+        aside = f" (known: {proved.known})" if proved.known else ""
+        yield f"{proved.verdict.upper()}{aside} {proved.theorem.id}, about {', '.join(proved.theorem.about)}"
         if proved.reason:
             yield f"       {proved.reason}"
         if proved.counterexample is not None:
             shown = ", ".join(f"{name}={value}" for name, value in proved.counterexample.items())
             yield f"       counterexample: {shown}"
-        yield f"       reproduce: tailproof prove {proved.theorem.rule}"
+        if proved.values:
+            shown = ", ".join(f"{name} {value}" for name, value in proved.values.items())
+            yield f"       in plain Python: {shown}"
+        subject = proved.theorem.subject
+        source = f"--source {subject} " if subject != SPEC else ""
+        yield f"       reproduce: tailproof prove {source}{proved.theorem.rule}"
         yield ""
     counts = [
         f"{sum(proved.verdict == verdict for proved in report.theorems)} {verdict}"
         for verdict in ("proved", "refuted", "unknown", "unsupported")
     ]
+    moved = sum(proved.verdict == "moved" for proved in report.theorems)
+    counts += [f"{moved} moved"] if moved else []
+    known = sum(bool(proved.known) for proved in report.theorems)
+    counts += [f"{known} of the refuted are known"] if known else []
     proving = sum(proved.seconds for proved in report.theorems)
     yield (
         f"{len(report.theorems)} theorems: {', '.join(counts)}; "
@@ -220,11 +321,11 @@ def lines(report: ProveReport) -> Iterator[str]:
     )
 
 
-def document(report: ProveReport) -> dict[str, Any]:
-    """A report as the contract has it."""
+def document(*reports: ProveReport) -> dict[str, Any]:
+    """Reports as the contract has them, in one document."""
     return {
         "format": 1,
-        "seconds": round(report.seconds, 3),
+        "seconds": round(sum(report.seconds for report in reports), 3),
         "theorems": [
             {
                 "id": proved.theorem.id,
@@ -237,7 +338,10 @@ def document(report: ProveReport) -> dict[str, Any]:
                 "paths": proved.paths,
                 "seconds": round(proved.seconds, 3),
                 "counterexample": proved.counterexample,
+                "values": proved.values,
+                "known": proved.known or None,
             }
+            for report in reports
             for proved in report.theorems
         ],
     }
