@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from reference.oracle import AdmissionForecast, Forecast, Oracle
@@ -20,6 +21,8 @@ _ARRIVES = " arrives with "
 _WIDTH = 72
 _DEFAULTS = Configuration(groups=(), unit=1)
 
+_LIES_AT = re.compile(r'File "[^"]*/((?:vllm|adapters|torch)/)')
+
 
 def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -> list[str]:
     """The lines that a report shows under a divergence: the claim, what led to it, why that is wrong.
@@ -37,7 +40,8 @@ def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -
     picture = _picture(trace, outcome, divergence)
     room = max(_MOST_LINES - len(head) - len(reasons) - len(picture), _LEAST_EVENTS)
     told = _shortened(told, room)
-    detail = failure.detail.splitlines() if failure is not None else []
+    # Where a package lies on one machine is nobody else's business.
+    detail = _LIES_AT.sub(r'File "\1', failure.detail).splitlines() if failure is not None else []
     if failure is not None and failure.kind != "stuck":
         detail = detail[-LISTED:]
     return [*head, *told, *reasons, *detail, *picture]

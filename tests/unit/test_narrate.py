@@ -181,3 +181,10 @@ def test_every_fault_is_explained_in_few_lines() -> None:
             told_of += 1
             break
     assert told_of > len(MUTANTS) // 2
+
+
+def test_an_explanation_says_nothing_of_where_packages_lie() -> None:
+    from tailproof.narrate import _LIES_AT
+
+    line = '  File "/home/someone/lib/python3.11/site-packages/vllm/v1/core/block_pool.py", line 3, in pop'
+    assert _LIES_AT.sub(r'File "\1', line) == '  File "vllm/v1/core/block_pool.py", line 3, in pop'
