@@ -13,6 +13,7 @@ from reference.history import History
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
 from spec.chunking import can_export, must_advance
 from spec.geometry import Geometry
+from spec.lookup import window_blocks
 from spec.observation import Entry, Observation, Outcome
 from spec.rules import ORDER
 from spec.trace import Settle, Trace
@@ -277,8 +278,11 @@ def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry
             beside = "-beside-export"
     if kind == "mamba" and oracle.geometry.unfinished and not oracle.geometry.annotated:
         beside = "-unfinished"
-    if kind == "window" and oracle.geometry.fine and oracle.configuration.retention is not None:
-        beside = "-sparse"
+    group = oracle.geometry.groups[entry.group]
+    sparse = oracle.geometry.fine and oracle.configuration.retention is not None
+    if group.window and sparse and checkpoint:
+        needed = window_blocks(checkpoint, group.block, group.window, group.margin)
+        beside = "-sparse" if entry.position in needed else ""
     if kind == "mamba" and entry.position == checkpoint:
         text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
         if any(other.request == entry.request for other in stray):
