@@ -34,12 +34,16 @@ class MovedError(AdapterError):
 @dataclass(frozen=True, slots=True)
 class Description:
     """What a worker says of its target: `tiers` maps each tier to "ready" or the reason why not,
-    `replaced` lists the parts of the real system that the adapter stands in for."""
+    `replaced` lists the parts of the real system that the adapter stands in for, `profiles` the rule sets
+    that it runs under with EAGLE (the one it uses by itself first), `lacks` the features that it does not
+    have, which are then neither drawn nor judged."""
 
     name: str
     version: str
     tiers: dict[str, str]
     replaced: tuple[str, ...] = ()
+    profiles: tuple[str, ...] = ("drop",)
+    lacks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class Session(Protocol):
 
     def units(self) -> tuple[int, int] | None:
         """The hash unit and the grid of hits, in tokens, that the target's workers use; None without."""
+        ...
+
+    def close(self) -> None:
+        """Give up what the case held; called once, however it ended."""
         ...
 
 

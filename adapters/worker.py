@@ -24,6 +24,7 @@ from adapters.protocol import (
     Job,
     MovedError,
     Reply,
+    Session,
     System,
     parse_trace,
     read_message,
@@ -31,7 +32,7 @@ from adapters.protocol import (
 )
 from spec.geometry import GeometryError
 from spec.observation import Failure, Observation, Outcome
-from spec.trace import NAMES, TraceError
+from spec.trace import NAMES, Trace, TraceError
 
 _OURS = ("adapters", "reference", "spec")
 _PR_SET_PDEATHSIG = 1
@@ -49,6 +50,18 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
         session = system.open(trace.configuration, job.omit)
     except Exception as problem:
         return _error(problem)
+    try:
+        answer = _run_steps(session, trace, progress)
+        seconds = time.perf_counter() - began
+        if isinstance(answer, Reply):
+            return answer
+        return Reply(outcome=Outcome(tuple(answer), seconds, session.target_seconds(), session.units()))
+    finally:
+        session.close()
+
+
+def _run_steps(session: Session, trace: Trace, progress: int | None) -> list[Observation] | Reply:
+    """The observations of a trace, or an error reply."""
     observations: list[Observation] = []
     for at, step in enumerate(trace.steps):
         if progress is not None:
@@ -66,8 +79,7 @@ def run_job(system: System, job: Job, progress: int | None = None) -> Reply:
             observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
         if observations and observations[-1].failure is not None:
             break
-    seconds = time.perf_counter() - began
-    return Reply(outcome=Outcome(tuple(observations), seconds, session.target_seconds(), session.units()))
+    return observations
 
 
 def _error(problem: Exception) -> Reply:

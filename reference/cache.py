@@ -82,7 +82,7 @@ class SlowCache:
     def bound(self, history: History, group: GroupGeometry, limit: int) -> int:
         """The scan bound of PM1 for a request in a group."""
         geometry = self.geometry
-        hashes = geometry.profile.hashes(history.known, geometry.unit, geometry.eagle)
+        hashes = geometry.hashed(history.known) // geometry.unit
         return geometry.profile.bound(limit, group.margin, hashes, geometry.unit)
 
     def window(
@@ -103,7 +103,8 @@ class SlowCache:
         """Whether a group holds an entry for the request's first so many tokens."""
         entries = self.visible if visible is None else visible
         unit, numbers = self.geometry.unit, history.numbers
-        return lambda position: (group, numbers[position // unit - 1]) in entries
+        reach = len(numbers) * unit
+        return lambda position: position <= reach and (group, numbers[position // unit - 1]) in entries
 
     def publish(self, keys: Iterable[Key]) -> None:
         """Make entries visible."""

@@ -1,20 +1,21 @@
 """The slow engine: a whole system that obeys the spec, run as a target of its own (`reference`).
 
-First come first served, unlimited memory, every rule one small method, so that a planted fault is a
-subclass that overrides one of them. It publishes exactly what must be visible and nothing more.
+First come first served, unlimited memory; every rule is one small method of `reference.slow_rules`. It
+publishes exactly what must be visible and nothing more.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
-from reference.cache import Key, Lookup, SlowCache
-from reference.exact_model import first_state, next_state, output_token, states
-from reference.history import History, Prefixes
-from reference.publish import Publications, publications
-from spec.chunking import can_export, junction_stop, required_stops, settle_bound
-from spec.geometry import Geometry
+from reference.cache import Key, Lookup
+from reference.exact_model import first_state, next_state, states
+from reference.history import History
+from reference.publish import Publications
+from reference.slow_rules import SlowRules
+from spec.chunking import settle_bound
 from spec.lookup import window_blocks
 from spec.observation import (
     Admitted,
@@ -27,161 +28,44 @@ from spec.observation import (
     Observation,
     Scheduled,
 )
-from spec.trace import NAMES, Abort, Configuration, ResetLocal, Run, Settle, Step, Submit, TraceError
+from spec.trace import NAMES, Abort, ResetLocal, Run, Settle, Step, Submit, TraceError
 
 IDLE_STEPS = 3
 
 
-class SlowEngine:
+@dataclass(slots=True)
+class Plan:
+    """One engine step as it is decided: the `budget` left in tokens, what is scheduled and admitted, and the
+    entries `published`, of which `fresh` are the keys that were not visible before. `beginners` are requests
+    that compute for the first time since they got their blocks."""
+
+    budget: int
+    scheduled: list[Scheduled] = field(default_factory=list)
+    admitted: list[Admitted] = field(default_factory=list)
+    published: dict[Key, Entry] = field(default_factory=dict)
+    fresh: set[Key] = field(default_factory=set)
+    counters: list[Counters] = field(default_factory=list)
+    beginners: set[str] = field(default_factory=set)
+
+    def take(self, item: Scheduled) -> None:
+        """Schedule a chunk."""
+        self.budget -= item.end - item.start
+        self.scheduled.append(item)
+
+    def appeared(self) -> tuple[Entry, ...]:
+        """The entries that became visible so far."""
+        return tuple(self.published[key] for key in self.fresh)
+
+
+class SlowEngine(SlowRules):
     """One configuration of the reference, alive for one trace."""
-
-    def __init__(self, configuration: Configuration) -> None:
-        self.configuration = configuration
-        self.geometry = self.layout(Geometry.of(configuration))
-        self.prefixes = Prefixes(configuration.unit)
-        self.cache = SlowCache(self.geometry)
-        self.histories: dict[str, History] = {}
-        self.content: dict[Key, int] = {}
-        self.owners: dict[Key, Entry] = {}
-        self.running: list[History] = []
-        self.waiting: list[History] = []
-        self.expected: dict[str, list[int]] = {}
-        self.held: dict[str, int] = {}
-        self.sampled: dict[str, list[int]] = {}
-        self.cached: dict[str, int] = {}
-        self.leaked = 0
-        self.pending: list[Event] = []
-        self.ending: list[History] = []
-        self._began = time.perf_counter()
-
-    # The rules, one method each.
-
-    def layout(self, geometry: Geometry) -> Geometry:
-        """The geometry that the engine works with."""
-        return geometry
-
-    def lookup(self, history: History) -> Lookup:
-        """What a request may reuse."""
-        return self.cache.lookup(history)
-
-    def publications(self, history: History, start: int, end: int, drafts: int) -> Publications:
-        """What a chunk leaves behind."""
-        return publications(self.configuration, self.geometry, history, start, end, drafts)
-
-    def published(self, history: History, left: Publications) -> set[tuple[int, int]]:
-        """The entries (group, position) that a chunk makes visible."""
-        return set(left.must)
-
-    def chunk_end(self, history: History, start: int, budget: int) -> int:
-        """Where the next prefill chunk ends; `start` when the budget allows none."""
-        block = self.geometry.mamba_block
-        end = min(history.known, start + budget)
-        export = self.export(history, start, end)
-        if end < history.prefill_end:
-            aligned = end // block * block
-            if aligned > start or block <= self.configuration.budget:
-                end = aligned
-        stops = self.stops(history, start, export)
-        if start % block and not export:
-            stops["boundary"] = start // block * block + block
-        lookahead = self.geometry.lookahead
-        stops = {name: at for name, at in stops.items() if not 0 < history.known - at < lookahead}
-        end = min((stop for stop in stops.values() if start < stop < end), default=end)
-        left = history.known - end
-        if 0 < left < lookahead:
-            end -= lookahead - left
-        return max(end, start)
-
-    def export(self, history: History, start: int, end: int) -> int:
-        """What the chunk [start, end) would export at the end of the prefill, 0 for nothing."""
-        geometry = self.geometry
-        position = geometry.checkpoint(end)
-        valid = end >= history.prefill_end and can_export(
-            start,
-            end,
-            position,
-            geometry.unit,
-            geometry.mamba_block,
-            geometry.mamba[0].checkpoint_alignment,
-        )
-        return position if valid else 0
-
-    def stops(self, history: History, start: int, export: int) -> dict[str, int]:
-        """The required stops past `start`, by name."""
-        geometry = self.geometry
-        return required_stops(
-            start=start,
-            prompt=history.prompt,
-            tokens=history.known,
-            can_export=geometry.mamba[0].checkpoint_alignment is not None,
-            export=export,
-            junction=junction_stop(
-                history.junction, history.prompt, geometry.mamba_block, geometry.junctions
-            ),
-            checkpoint=geometry.checkpoint,
-            block_checkpoint=geometry.block_checkpoint,
-            lookahead=geometry.lookahead,
-        )
-
-    def must_wait(self, history: History, hit: int, fresh: set[Key]) -> bool:
-        """Whether a request must wait a step because the state at its hit is being computed in this one."""
-        return hit > 0 and any(
-            self.cache.key(group.index, history, hit) in fresh for group in self.geometry.mamba
-        )
-
-    def stored(self, kind: str, history: History, position: int, state: int) -> int:
-        """The content kept under an entry of a group kind at `position`."""
-        return state
-
-    def sample(self, history: History, state: int) -> int:
-        """The token sampled from a state."""
-        return output_token(state)
-
-    def reported(self, history: History, hit: int) -> int:
-        """The tokens reported as reused."""
-        return hit
-
-    def released(self, history: History) -> int:
-        """Blocks given back when a request ends, of those it held."""
-        return self.blocks_of(history)
-
-    def may_run(self, history: History) -> bool:
-        """Whether a running request may be scheduled at all."""
-        return True
-
-    def advanced(self, history: History, computed: int) -> int:
-        """Where the next chunk of a request begins when `computed` tokens are done."""
-        return computed
-
-    def has_ended(self, history: History) -> bool:
-        """Whether a request has all its outputs."""
-        return history.produced >= history.submit.outputs
-
-    def units(self) -> tuple[int, int] | None:
-        """The hash unit and the grid of hits in use."""
-        return self.geometry.unit, self.geometry.grid
-
-    def reset_clears(self) -> bool:
-        """Whether a reset really empties the cache."""
-        return True
-
-    def told(self, entry: Entry) -> Event | None:
-        """The KV event for an entry that became visible."""
-        block = self.geometry.groups[entry.group].block
-        start = (entry.position - 1) // block * block
-        return Event("stored", (entry,), start, entry.position - start)
-
-    def counted(self, history: History, hit: int) -> Counters:
-        """What an admission adds to the counters."""
-        if history.hit is None:
-            return Counters(requests=1, queries=history.known, hits=hit)
-        return Counters(preempted_requests=1, preempted_queries=history.known, preempted_hits=hit)
-
-    # The machinery.
 
     def target_seconds(self) -> float:
         """Seconds spent in the engine; all of them."""
         return time.perf_counter() - self._began
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def step(self, at: int, step: Step) -> Iterator[Observation]:
         """Run one step of the trace.
@@ -220,14 +104,9 @@ class SlowEngine:
     def _reset(self, at: int, step: ResetLocal) -> Observation:
         if step.running:
             for history in reversed(self.running):
-                history.state, history.computed = "waiting", 0
-                self.held.pop(history.id, None)
-                if self.configuration.asynchronous:
-                    history.forget(self.configuration.unit)
-                    del self.sampled[history.id][history.told :]
-                self.waiting.insert(0, history)
+                self._preempt(history)
             self.running, self.ending = [], []
-        if self.running:
+        if self._holds_blocks():
             return self._observe(at, "reset_local", reset=False)
         gone: tuple[Entry, ...] = ()
         if self.reset_clears():
@@ -236,6 +115,20 @@ class SlowEngine:
             self.content.clear()
             self.pending.append(Event("cleared"))
         return self._observe(at, "reset_local", withdrawn=gone, reset=True)
+
+    def _preempt(self, history: History) -> None:
+        """Put a running request back to the head of the queue, without its blocks."""
+        history.state, history.computed = "waiting", 0
+        self.held.pop(history.id, None)
+        self.late.pop(history.id, None)
+        if self.configuration.asynchronous:
+            history.forget(self.prefixes)
+            del self.sampled[history.id][history.told :]
+        self.waiting.insert(0, history)
+
+    def _holds_blocks(self) -> bool:
+        """Whether any block is held, so that a reset is refused."""
+        return bool(self.running)
 
     def _lag(self, ended: list[History]) -> list[Finished]:
         """With asynchronous scheduling the end of a request is known a step later."""
@@ -249,10 +142,10 @@ class SlowEngine:
         idle = steps = 0
         live = [*self.running, *self.waiting]
         tokens = sum(history.prompt + history.submit.outputs for history in live)
-        while self.running or self.waiting:
+        while self._unsettled():
             observation = self._engine_step(at, "settle", accept)
             steps += 1
-            idle = 0 if observation.scheduled else idle + 1
+            idle = 0 if self._moved(observation) else idle + 1
             if idle >= IDLE_STEPS or steps > settle_bound(tokens, len(live)):
                 failure = Failure(
                     "stuck", f"{steps} steps were not enough, {idle} of the last scheduled nothing"
@@ -261,63 +154,97 @@ class SlowEngine:
                 return
             yield observation
 
+    def _unsettled(self) -> bool:
+        """Whether anything is left to do."""
+        return bool(self.running or self.waiting)
+
+    def _moved(self, observation: Observation) -> bool:
+        """Whether a step brought anything forward."""
+        return bool(observation.scheduled)
+
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
-        budget = self.configuration.budget
-        scheduled: list[Scheduled] = []
-        admitted: list[Admitted] = []
-        failed: list[FailedRead] = []
-        published: dict[Key, Entry] = {}
-        fresh: set[Key] = set()
-        counters: list[Counters] = []
+        plan = Plan(self.configuration.budget)
         told = {history.id: history.produced for history in self.running}
         for history in list(self.running):
-            if history in self.ending:
-                continue
-            drafts = self.configuration.speculative if history.computed >= history.prefill_end else 0
-            item = self._schedule(history, history.computed, budget, drafts)
-            if item is not None and self.may_run(history):
-                budget -= item.end - item.start
-                scheduled.append(item)
-                published.update(self._register(item, fresh))
-        while budget > 0 and self.waiting and len(self.running) < self.configuration.live:
-            history = self.waiting[0]
-            found = self.lookup(history)
-            if self.must_wait(history, found.hit, fresh):
+            self._continue(history, plan)
+        for history in self._queue():
+            if plan.budget <= 0 or len(self.running) >= self.configuration.live:
                 break
-            history.junction = found.junction
-            appeared = tuple(published[key] for key in fresh)
-            item = self._schedule(history, found.hit, budget, 0)
-            if item is None:
+            if not self._admit(history, plan):
                 break
-            budget -= item.end - item.start
-            self.running.append(self.waiting.pop(0))
-            history.state = "running"
-            scheduled.append(item)
-            admitted.append(Admitted(history.id, found.hit, 0, found.junction, appeared))
-            counters.append(self.counted(history, found.hit))
-            published.update(self._register(item, fresh))
+        self._decided(plan)
         ended: list[History] = []
-        fresh_requests = {item.request for item in admitted}
-        for item in scheduled:
-            if item.request in fresh_requests:
+        failed: list[FailedRead] = []
+        for item in plan.scheduled:
+            begins = item.request in plan.beginners
+            if begins:
                 failed.extend(self._adopt(self.histories[item.request], item.start))
-            if self._compute(item, accept, item.request in fresh_requests):
+            if self._compute(item, accept, begins):
                 ended.append(self.histories[item.request])
-        finished = self._lag(ended)
+            plan.published.update(self._register_late(self.histories[item.request], plan.fresh))
+        finished = [*self._lag(ended), *self._conclude()]
         for request, count in told.items():
             self.histories[request].told = count
-        new = tuple(entry for key, entry in published.items() if key in fresh)
+        new = tuple(entry for key, entry in plan.published.items() if key in plan.fresh)
         return self._observe(
             at,
             do,
-            scheduled=tuple(scheduled),
-            admitted=tuple(admitted),
+            scheduled=tuple(plan.scheduled),
+            admitted=tuple(plan.admitted),
             finished=tuple(finished),
             published=new,
             failed_reads=tuple(failed),
             events=self._events(new),
-            counters=_sum(counters),
+            counters=_sum(plan.counters),
         )
+
+    def _continue(self, history: History, plan: Plan) -> None:
+        """Schedule the next chunk of a running request, if there is one."""
+        if history in self.ending:
+            return
+        drafts = self.configuration.speculative if history.computed >= history.prefill_end else 0
+        item = self._schedule(history, history.computed, plan.budget, drafts)
+        if item is not None and self.may_run(history):
+            plan.take(item)
+            plan.published.update(self._register(item, plan.fresh))
+
+    def _queue(self) -> list[History]:
+        """The waiting requests in the order in which they are reached."""
+        return list(self.waiting)
+
+    def _admit(self, history: History, plan: Plan) -> bool:
+        """Let a waiting request begin; False when it must wait and nobody may overtake it."""
+        return self._begin(history, self.lookup(history), plan)
+
+    def _begin(self, history: History, found: Lookup, plan: Plan) -> bool:
+        """Let a waiting request begin after its hit; False when it must wait."""
+        if self.must_wait(history, found.hit, plan.fresh):
+            return False
+        history.junction = found.junction
+        appeared = plan.appeared()
+        item = self._schedule(history, found.hit, plan.budget, 0)
+        if item is None:
+            return False
+        plan.admitted.append(Admitted(history.id, found.hit, 0, found.junction, appeared))
+        plan.counters.append(self.counted(history, found.hit))
+        self._start(history, item, plan)
+        return True
+
+    def _start(self, history: History, item: Scheduled, plan: Plan) -> None:
+        """Move a request from the queue to the running ones, with its first chunk."""
+        self.waiting.remove(history)
+        self.running.append(history)
+        history.state = "running"
+        plan.take(item)
+        plan.beginners.add(history.id)
+        plan.published.update(self._register(item, plan.fresh))
+
+    def _decided(self, plan: Plan) -> None:
+        """The schedule of a step stands; nothing is computed yet."""
+
+    def _conclude(self) -> list[Finished]:
+        """The step is computed; the requests that end with it for another reason than their last output."""
+        return []
 
     def _events(self, new: tuple[Entry, ...]) -> tuple[Event, ...] | None:
         if not self.configuration.events:
@@ -338,8 +265,21 @@ class SlowEngine:
     def _register(self, item: Scheduled, fresh: set[Key]) -> dict[Key, Entry]:
         history = self.histories[item.request]
         left = self.publications(history, item.start, item.end, item.drafts)
+        return self._publish(history, self.published(history, left), fresh)
+
+    def _register_late(self, history: History, fresh: set[Key]) -> dict[Key, Entry]:
+        """What can be named only now, since its hash covers tokens that the step has just made known."""
+        return self._publish(history, self.late.pop(history.id, set()), fresh, again=True)
+
+    def _publish(
+        self, history: History, places: Iterable[tuple[int, int]], fresh: set[Key], again: bool = False
+    ) -> dict[Key, Entry]:
         entries: dict[Key, Entry] = {}
-        for group, position in self.published(history, left):
+        for group, position in places:
+            if position > len(history.numbers) * self.geometry.unit:
+                if not again or self.geometry.groups[group].kind == "full":
+                    self.late.setdefault(history.id, set()).add((group, position))
+                continue
             key = self.cache.key(group, history, position)
             if key not in self.cache.visible:
                 entries[key] = Entry(group, position, history.id)
@@ -362,9 +302,7 @@ class SlowEngine:
             if group.kind == "window":
                 at = window_blocks(hit, group.block, group.window, 0)
             for position in at:
-                found = None
-                if position % unit == 0:
-                    found = self.content.get(self.cache.key(group.index, history, position))
+                found = self._read(group.index, history, position) if position % unit == 0 else None
                 if found != expected[position]:
                     what = "state" if group.kind == "mamba" else "kv"
                     failed.append(FailedRead(history.id, group.index, position, what))
@@ -372,6 +310,10 @@ class SlowEngine:
                         held = found
         self.held[history.id] = held
         return failed
+
+    def _read(self, group: int, history: History, position: int) -> int | None:
+        """The content under an entry that a request reuses."""
+        return self.content.get(self.cache.key(group, history, position))
 
     def _compute(self, item: Scheduled, accept: int, admitted: bool) -> bool:
         """Compute a chunk; whether the request has all its outputs now."""
@@ -389,6 +331,7 @@ class SlowEngine:
                 self._store(history, left, position, self.expected[history.id][position])
         for position, token in enumerate(history.tokens[item.start : sure], item.start + 1):
             state = next_state(state, token)
+            self._computed(history, position, state)
             if position in kept:
                 self._store(history, left, position, state)
         history.computed = self.advanced(history, sure)
@@ -400,13 +343,19 @@ class SlowEngine:
                     history.produce(1, self.prefixes)
                     if draft < accepted:
                         state = next_state(state, history.tokens[-1])
+                        self._computed(history, history.known, state)
             history.computed = self.advanced(history, sure + accepted)
             if self.has_ended(history):
                 return True
         self.held[history.id] = state
         return False
 
+    def _computed(self, history: History, position: int, state: int) -> None:
+        """A request's blocks now hold the KV of its token before `position` and the state after it."""
+
     def _store(self, history: History, left: Publications, position: int, state: int) -> None:
+        if position > len(history.ahead) * self.geometry.unit:
+            return
         for group in self.geometry.groups:
             if (group.index, position) in left.must:
                 key = self.cache.key(group.index, history, position)
@@ -421,9 +370,8 @@ class SlowEngine:
         self.leaked += leak
         return Finished(history.id, reason, tuple(self.sampled[history.id]), self.cached.get(history.id))
 
-    def blocks_of(self, history: History) -> int:
-        """Blocks that a running request holds."""
-        return sum(-(-history.known // group.block) for group in self.geometry.groups)
+    def _blocks_held(self) -> int:
+        return sum(self.blocks_of(history) for history in self.running)
 
     def _observe(
         self,
@@ -441,7 +389,6 @@ class SlowEngine:
         counters: Counters | None = None,
         failure: Failure | None = None,
     ) -> Observation:
-        held = sum(self.blocks_of(history) for history in self.running)
         return Observation(
             at=at,
             do=do,
@@ -453,7 +400,7 @@ class SlowEngine:
             failed_reads=failed_reads,
             running=tuple(history.id for history in self.running),
             waiting=tuple(history.id for history in self.waiting),
-            free=self.configuration.blocks - 1 - held - self.leaked,
+            free=self.configuration.blocks - 1 - self._blocks_held() - self.leaked,
             reset=reset,
             events=events,
             counters=counters,

@@ -124,17 +124,20 @@ class Memory:
     it. Attention keeps one word a token, Mamba fills its row with the state.
 
     `strange` (uint8, same shape) is 1 where a word was last written as a state: read as KV it might be no
-    number at all, so a block must be cleared before attention reads any of it.
+    number at all, so a block must be cleared before attention reads any of it. Both are views of `raw` (int8,
+    shape [blocks, bytes]), so that whatever moves a block's bytes moves both.
     """
 
     def __init__(self, blocks: int, words: int, device: str = "cpu") -> None:
         import torch
 
-        self.pages = torch.zeros((blocks, words), dtype=torch.int64, device=device)
-        self.strange = torch.zeros((blocks, words), dtype=torch.uint8, device=device)
+        # Nine bytes a word, in whole words.
+        self._row = words + -(-words // 8)
+        self.raw = torch.zeros((blocks, 8 * self._row), dtype=torch.int8, device=device)
+        wide, narrow = self.raw.view(torch.int64), self.raw.view(torch.uint8)
+        self.pages, self.strange = wide[:, :words], narrow[:, 8 * words : 9 * words]
         self.words = words
-        self._words = self.pages.view(-1)
-        self._strange = self.strange.view(-1)
+        self._words, self._strange = wide.view(-1), narrow.view(-1)
         self._tables: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def _places(self, block: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,16 +152,15 @@ class Memory:
 
     def zero(self, blocks: Sequence[int]) -> None:
         """Clear blocks."""
-        self.pages[list(blocks)] = 0
-        self.strange[list(blocks)] = 0
+        self.raw[list(blocks)] = 0
 
     def write_kv(self, blocks: torch.Tensor, block: int, start: int, values: torch.Tensor) -> None:
         """Write the KV of tokens [start, start + len(values)) through a block table (`block` tokens each)."""
         end = start + len(values)
         columns, offsets = self._places(block, end)
-        words = blocks[columns[start:end]] * self.words + offsets[start:end]
-        self._words.index_copy_(0, words, values)
-        self._strange.index_fill_(0, words, 0)
+        rows, places = blocks[columns[start:end]] * self._row, offsets[start:end]
+        self._words.index_copy_(0, rows + places, values)
+        self._strange.index_fill_(0, 8 * (rows + self.words) + places, 0)
 
     def first_wrong_kv(
         self, blocks: torch.Tensor, block: int, expected: torch.Tensor, start: int = 0

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reference.exact_model import outputs
 from spec.trace import TURN, Submit, prompt_length, prompt_tokens
 
 
 class Prefixes:
-    """Gives equal prefixes (same tokens, same salt) the same number, different ones different numbers."""
+    """Gives equal prefixes (same tokens, same salt) the same number, different ones different numbers. Where
+    hashes cover `lookahead` tokens past their unit, these belong to the prefix too."""
 
-    def __init__(self, unit: int) -> None:
+    def __init__(self, unit: int, lookahead: int = 0) -> None:
         self.unit = unit
+        self.lookahead = lookahead
         self._roots: dict[str | None, int] = {}
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
@@ -23,20 +25,22 @@ class Prefixes:
 
     def extend(self, numbers: list[int], tokens: Sequence[int], salt: str | None) -> None:
         """Add the identities of all whole units of `tokens` that `numbers` does not have yet."""
-        unit = self.unit
+        unit, whole = self.unit, self.unit + self.lookahead
         parent = numbers[-1] if numbers else self.root(salt)
-        for start in range(len(numbers) * unit, len(tokens) - unit + 1, unit):
-            key = (parent, tuple(tokens[start : start + unit]))
+        for start in range(len(numbers) * unit, len(tokens) - whole + 1, unit):
+            key = (parent, tuple(tokens[start : start + whole]))
             parent = self._numbers.setdefault(key, len(self._numbers))
             numbers.append(parent)
 
 
 @dataclass(slots=True)
 class History:
-    """One request: `tokens` known so far (prompt, then fed outputs), `computed` tokens in its cache,
+    """One request: `tokens` known so far (prompt, then fed outputs), `numbers` the identities of its prefixes
+    that are known, `ahead` all that ever will be, `computed` tokens in its cache,
     `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
     (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
-    asynchronous scheduling one step behind). Lengths in tokens."""
+    asynchronous scheduling one step behind), `most` how far it was computed before it was last preempted.
+    Lengths in tokens."""
 
     submit: Submit
     prompt: int
@@ -44,12 +48,14 @@ class History:
     sampled: list[int]
     numbers: list[int]
     order: int
+    ahead: list[int] = field(default_factory=list)
     computed: int = 0
     junction: int = 0
     crossed: int = 0
     hit: int | None = None
     state: str = "waiting"
     told: int = 0
+    most: int = 0
 
     @property
     def id(self) -> str:
@@ -90,6 +96,8 @@ class History:
             order=len(earlier),
         )
         prefixes.extend(history.numbers, history.tokens, submit.salt)
+        history.ahead = list(history.numbers)
+        prefixes.extend(history.ahead, history.turn, submit.salt)
         return history
 
     def produce(self, count: int, prefixes: Prefixes) -> int:
@@ -99,11 +107,11 @@ class History:
         prefixes.extend(self.numbers, self.tokens, self.submit.salt)
         return len(fed)
 
-    def forget(self, unit: int) -> None:
+    def forget(self, prefixes: Prefixes) -> None:
         """Outputs that the scheduler was never told of are dropped; they are sampled again."""
         del self.tokens[self.prompt + self.told :]
-        del self.numbers[len(self.tokens) // unit :]
+        del self.numbers[max(len(self.tokens) - prefixes.lookahead, 0) // prefixes.unit :]
 
     def number(self, position: int, unit: int) -> int:
-        """The identity of the first `position` tokens (a positive multiple of the unit)."""
-        return self.numbers[position // unit - 1]
+        """The identity of the first `position` tokens (a positive multiple of the unit), known or to come."""
+        return self.ahead[position // unit - 1]

@@ -13,6 +13,7 @@ from reference.cache import Key, Lookup, SlowCache
 from reference.events import Told
 from reference.history import History, Prefixes
 from reference.publish import Publications, publications
+from reference.store_forecast import StoreForecast
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GroupGeometry
 from spec.observation import Admitted, Counters, Entry, Observation, Scheduled
@@ -57,7 +58,8 @@ class Forecast:
     a step later, `complete` the requests that only wait to be told so. `live_before` are the requests not
     ended before the step, `waiting` those of them not running. `roomy` tells that the pool can hold
     everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
-    requests that must end in this step with their outputs.
+    requests that must end in this step with their outputs. `loadings` are
+    requests that left the queue to load, and `store` is what else the store tier adds.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
@@ -79,28 +81,35 @@ class Forecast:
     roomy: bool = True
     fits: bool = True
     reset_succeeds: bool | None = None
+    loadings: tuple[AdmissionForecast, ...] = ()
+    store: StoreForecast | None = None
 
 
 class Oracle:
-    """Follows one run of a trace. Call `forecast`, then `adopt`, for each observation in order.
+    """Follows one engine through one run of a trace; `beside` another of its engines, if there is one, whose
+    requests it knows too. Call `forecast`, then `adopt`, for each observation in order.
 
     `passed` are visible Mamba keys of block ends that a chunk, begun inside the block, ran past: it computed
-    no state there, and may have registered another under the key. `displaced` are Mamba keys of block ends
+    no state there, and may have registered another under the key; `overrun` are all such keys, visible or not. `displaced` are Mamba keys of block ends
     whose place an export took. `charged` bounds the blocks
     filled since the last reset. `owed` are entries that asynchronous scheduling publishes a step later, once
     it knows their tokens, and `counted` what counters have yet to show.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, engine: int = 0, beside: Oracle | None = None) -> None:
         self.trace = trace
+        self.engine = engine
         self.configuration = trace.configuration
         self.geometry = Geometry.of(trace.configuration)
-        self.prefixes = Prefixes(trace.configuration.unit)
+        self.prefixes = Prefixes(trace.configuration.unit, self.geometry.hash_lookahead)
+        if beside is not None:
+            self.prefixes = beside.prefixes
         self.cache = SlowCache(self.geometry)
-        self.histories: dict[str, History] = {}
+        self.histories: dict[str, History] = {} if beside is None else beside.histories
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
         self.passed: set[Key] = set()
+        self.overrun: set[Key] = set()
         self.displaced: set[Key] = set()
         self.charged = 0
         self.told = Told()
@@ -108,8 +117,20 @@ class Oracle:
         self.owed: dict[Key, Entry] = {}
 
     def live(self) -> list[History]:
-        """The requests that have arrived and not ended."""
-        return [history for history in self.histories.values() if history.state != "finished"]
+        """The requests of this engine that have arrived and not ended."""
+        return [
+            history
+            for history in self.histories.values()
+            if history.state != "finished" and history.submit.engine == self.engine
+        ]
+
+    def holds_blocks(self) -> bool:
+        """Whether anything holds a block, so that the cache cannot be emptied."""
+        return any(history.state == "running" for history in self.live())
+
+    def expected_start(self, history: History) -> int | None:
+        """Where the next chunk of a request not admitted in the step begins; None if it may not run."""
+        return history.computed if history.state == "running" else None
 
     def in_lookahead(self) -> bool:
         """Whether an unfinished request has its next stop so near to its end that draft modules lack tokens
@@ -148,9 +169,8 @@ class Oracle:
         before = tuple(history.id for history in self.live())
         roomy = self._roomy()
         if isinstance(step, ResetLocal):
-            held = any(history.state == "running" for history in self.live())
-            return Forecast(live_before=before, roomy=roomy, reset_succeeds=step.running or not held)
-        if not isinstance(step, Run | Settle):
+            return Forecast(live_before=before, roomy=roomy, reset_succeeds=self._resets(step))
+        if not isinstance(step, Run | Settle) or observation.do == "gate":
             lost = self._lost({self.cache.key_of(entry, self.histories) for entry in observation.withdrawn})
             return Forecast(
                 lost=lost,
@@ -160,6 +180,21 @@ class Oracle:
                 roomy=roomy,
             )
         return self._forecast_engine_step(observation, step.accept, before, roomy)
+
+    def after_failed_load(self) -> str:
+        """What came of failed loads; nothing without a store."""
+        return ""
+
+    def loads_after_reset(self) -> frozenset[str]:
+        """Requests that began to load in the step after a reset had preempted them; none without a store."""
+        return frozenset()
+
+    def shelf_keys(self) -> frozenset[Key]:
+        """The keys that an external store holds; none without a store."""
+        return frozenset()
+
+    def _resets(self, step: ResetLocal) -> bool:
+        return step.running or not self.holds_blocks()
 
     def _forecast_engine_step(
         self, observation: Observation, accept: int, before: tuple[str, ...], roomy: bool
@@ -172,9 +207,10 @@ class Oracle:
         must: dict[Key, Entry] = {}
         may: set[Key] = set()
         ends: dict[str, tuple[int, ...]] = {}
+        settled = {history.id: history.known for history in self.live()}
         for item in observation.scheduled:
             history = self.histories[item.request]
-            start: int | None = history.computed if history.state == "running" else None
+            start = self.expected_start(history)
             junction = history.junction
             if item.request in admitted:
                 choice = admitted[item.request]
@@ -188,15 +224,15 @@ class Oracle:
             may.update(self._keyed(history, chunk.publications.may), due)
             accepted = 0 if item.request in admitted else min(accept, item.drafts)
             if chunk.publications.sure >= history.known and not self.configuration.asynchronous:
-                produced = history.produced + 1 + accepted
+                produced = min(history.produced + 1 + accepted, history.submit.outputs)
+                settled[item.request] = history.prompt + produced
+                may.update(self._accepted(history, chunk.publications.sure, accepted))
                 if produced >= history.submit.outputs:
                     ends[item.request] = tuple(history.sampled)
         complete = frozenset(one.id for one in self.live() if one.produced >= one.submit.outputs)
-        owed: dict[Key, Entry] = {}
         if self.configuration.asynchronous:
             ends = {request: tuple(self.histories[request].sampled) for request in complete}
-            owed = {key: entry for key, entry in must.items() if entry.position > self._known(entry)}
-            must = self._due_now(must, observation)
+        must, owed = self._due_now(must, observation, settled)
         told = None
         if observation.events is not None:
             told = self.told.after(observation.events, self._key_of)
@@ -229,20 +265,61 @@ class Oracle:
     def _key_of(self, entry: Entry) -> Key:
         return self.cache.key_of(entry, self.histories)
 
-    def _due_now(self, must: dict[Key, Entry], observation: Observation) -> dict[Key, Entry]:
-        """What asynchronous scheduling must have published: what it knew when it scheduled, and what was owed
-        from the step before by requests that are neither preempted nor gone."""
+    def _due_now(
+        self, must: dict[Key, Entry], observation: Observation, settled: dict[str, int]
+    ) -> tuple[dict[Key, Entry], dict[Key, Entry]]:
+        """Of what must become visible, what is due in this step, and what is owed until its tokens are known.
+
+        Due is what was known when the step was scheduled, and what was owed before by requests that are neither
+        preempted nor gone, once the answers that the step brings make its tokens known (`settled`). Without
+        asynchronous scheduling they are those of the step itself. A state or a window that has no name with the
+        answer of its own step is owed no longer: its block moves on.
+        """
+        lookahead = self.geometry.hash_lookahead
         gone = {*observation.preempted}
         gone |= {one.id for one in self.histories.values() if one.state != "running"}
-        now = {key: entry for key, entry in must.items() if entry.position <= self._known(entry)}
-        now.update((key, entry) for key, entry in self.owed.items() if entry.request not in gone)
-        return now
+        before = {
+            key: entry
+            for key, entry in self.owed.items()
+            if entry.request not in gone
+            and (self.configuration.asynchronous or self.geometry.groups[entry.group].kind == "full")
+        }
+        now = {
+            key: entry
+            for key, entry in before.items()
+            if entry.position + lookahead <= settled.get(entry.request, 0)
+        }
+        owed = {
+            key: entry
+            for key, entry in before.items()
+            if key not in now and self.geometry.groups[entry.group].kind == "full"
+        }
+        for key, entry in must.items():
+            known = settled[entry.request] - lookahead
+            if self.configuration.asynchronous:
+                known = self._known(entry)
+            (now if entry.position <= known else owed)[key] = entry
+        return now, owed
 
     def _known(self, entry: Entry) -> int:
-        """Tokens of an entry's request that the scheduler knows, without those that draft modules rewrite."""
+        """How far the scheduler can name an entry's request: the tokens that it knows, without those that draft
+        modules rewrite and those that a hash covers past its unit."""
         history = self.histories[entry.request]
         unfinished = self.geometry.unfinished if self.geometry.groups[entry.group].drops else 0
-        return history.prompt + history.told - unfinished
+        return history.prompt + history.told - max(unfinished, self.geometry.hash_lookahead)
+
+    def _accepted(self, history: History, sure: int, accepted: int) -> dict[Key, Entry]:
+        """What accepted drafts filled, which may be published with the answer already."""
+        geometry, end = self.geometry, sure + accepted
+        places: set[tuple[int, int]] = set()
+        for group in (*geometry.attention, *geometry.windows):
+            places.update(
+                (group.index, at) for at in range(geometry.unit, end + 1, geometry.unit) if at > sure
+            )
+        boundary = end // geometry.mamba_block * geometry.mamba_block
+        if boundary > sure:
+            places.update((group.index, boundary) for group in geometry.mamba)
+        return self._keyed(history, frozenset(places))
 
     def _held_entries(self, withdrawn: set[Key], observation: Observation) -> tuple[Entry, ...]:
         """Withdrawn entries of attention blocks, full or the prompt's last, that a running request holds."""
@@ -252,10 +329,12 @@ class Oracle:
         for history in self.live():
             if history.state != "running" or history.id in observation.preempted:
                 continue
-            known = min(history.computed, history.prompt + history.told)
+            known = min(history.computed, history.prompt + history.told - self.geometry.hash_lookahead)
             for group in self.geometry.attention:
                 reach = self._cacheable(known, group)
-                tail = attention_tail(history.prompt, self.geometry.unit, group.drops)
+                tail = attention_tail(
+                    history.prompt, self.geometry.unit, group.drops, self.geometry.hash_lookahead
+                )
                 ends = range(group.block, reach + 1, group.block)
                 for position in (*ends, tail) if self.geometry.fine and 0 < tail <= reach else ends:
                     key = self.cache.key(group.index, history, position)
@@ -297,7 +376,8 @@ class Oracle:
             position
             for group in self.geometry.mamba
             for position in range(self.geometry.unit, history.known, self.geometry.unit)
-            if self.cache.key(group.index, history, position) in appeared
+            if position <= len(history.ahead) * self.geometry.unit
+            and self.cache.key(group.index, history, position) in appeared
         }
         lookup = self.cache.lookup(history, visible)
         return AdmissionForecast(admitted, history, lookup, frozenset(visible), frozenset(fresh))
@@ -325,7 +405,7 @@ class Oracle:
         return ChunkForecast(item, history, start, stops, left, prefill)
 
     def _keyed(self, history: History, places: frozenset[tuple[int, int]]) -> dict[Key, Entry]:
-        reach = len(history.numbers) * self.geometry.unit
+        reach = len(history.ahead) * self.geometry.unit
         return {
             self.cache.key(group, history, position): Entry(group, position, history.id)
             for group, position in places
@@ -366,13 +446,14 @@ class Oracle:
             self.required.clear()
             self.materialised.clear()
             self.passed.clear()
+            self.overrun.clear()
             self.displaced.clear()
             self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
             history.state, history.computed = "waiting", 0
             if isinstance(step, ResetLocal) and self.configuration.asynchronous:
-                history.forget(self.geometry.unit)
+                history.forget(self.prefixes)
         for admission in forecast.admissions:
             history = admission.history
             history.state = "running"
@@ -403,13 +484,15 @@ class Oracle:
         """Take over what concerns asynchronous scheduling, events and counters."""
         if forecast.told is not None:
             self.told = forecast.told
-        if isinstance(self.step(observation), Run | Settle):
+        if isinstance(self.step(observation), Run | Settle) and observation.do != "gate":
             self.counted = Counters() if observation.counters is not None else forecast.counters
             self.owed = forecast.owed
             for history in self.live():
                 history.told = history.produced
 
     def _note_passed(self, forecast: Forecast) -> None:
+        strays = {self.cache.key_of(entry, self.histories) for entry in forecast.stray}
+        self.passed |= strays & self.overrun
         block, unit = self.geometry.mamba_block, self.geometry.unit
         for chunk in forecast.chunks:
             item, history = chunk.scheduled, chunk.history
@@ -417,13 +500,14 @@ class Oracle:
                 places = {(group.index, chunk.publications.overwritten) for group in self.geometry.mamba}
                 self.displaced.update(self._keyed(history, frozenset(places)))
             boundary = -(-item.start // block) * block
-            known = boundary // unit <= len(history.numbers)
+            known = boundary // unit <= len(history.ahead)
             if known and item.start < boundary < item.end:
                 keys = {self.cache.key(group.index, history, boundary) for group in self.geometry.mamba}
+                self.overrun |= keys
                 self.passed |= keys & self.cache.visible
 
     def _preempted_by_reset(self, step: Step, observation: Observation) -> list[str]:
-        if isinstance(step, ResetLocal) and step.running and observation.reset:
+        if isinstance(step, ResetLocal) and step.running:
             return [history.id for history in self.live() if history.state == "running"]
         return []
 

@@ -13,7 +13,6 @@ from spec.retention import (
     cacheable,
     keeps_chunk_end,
     keeps_export,
-    replay_boundaries,
     window_boundaries,
 )
 from spec.trace import Configuration
@@ -47,7 +46,7 @@ def publications(
         may.update((attention.index, at) for at in range(geometry.unit, sure + 1, geometry.unit))
         first, reach = _span(geometry, attention, start, sure)
         must.update((attention.index, at) for at in range(first, reach + 1, attention.block))
-        tail = attention_tail(history.prompt, geometry.unit, attention.drops)
+        tail = attention_tail(history.prompt, geometry.unit, attention.drops, geometry.hash_lookahead)
         if geometry.fine and _final(geometry, attention, start) < tail <= reach and tail % attention.block:
             must.add((attention.index, tail))
     for window in geometry.windows:
@@ -73,9 +72,7 @@ def publications(
             and keeps_chunk_end(
                 sure,
                 checkpoint=geometry.checkpoint(history.prompt),
-                boundaries=replay_boundaries(
-                    history.prompt, block, geometry.align, geometry.grid, geometry.eagle
-                ),
+                boundaries=geometry.replay_boundaries(history.prompt, block),
                 junction=history.junction,
                 stop=stop,
                 block=block,
@@ -118,7 +115,7 @@ def _window_needs(
     """Block ends that hits at the kept lengths need, of those around [first, reach]."""
     kept = (
         geometry.checkpoint(history.prompt),
-        *replay_boundaries(history.prompt, geometry.grid, geometry.align, geometry.grid, geometry.eagle),
+        *geometry.replay_boundaries(history.prompt, geometry.grid),
         history.junction,
     )
     lengths = window_boundaries(

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from spec.checkpoint import lookahead_checkpoint
 from spec.profiles import PROFILES, Profile
 from spec.proof import proof_margin
+from spec.retention import replay_boundaries
 from spec.trace import KINDS, Configuration, Group
 
 
@@ -43,8 +45,9 @@ class GroupGeometry:
 class Geometry:
     """A layout: `unit` U, `align` L, `mamba_block` B, `fine` whether hits may land inside a block (EL1),
     `grid` where hits land, all in tokens; `junctions` whether junction checkpoints are really in force;
-    `lookahead` how many tokens past a chunk the draft model reads (0 without EAGLE); `annotated` whether any
-    group is marked as draft; `smallest` the smallest block in tokens, not scaled by DCP."""
+    `lookahead` how many tokens past a chunk the draft model reads (0 without EAGLE), `hash_lookahead` how many
+    past its unit a hash covers; `annotated` whether any group is marked as draft; `smallest` the smallest
+    block in tokens, not scaled by DCP."""
 
     groups: tuple[GroupGeometry, ...]
     unit: int
@@ -57,6 +60,12 @@ class Geometry:
     lookahead: int = 0
     annotated: bool = False
     smallest: int = 0
+    hash_lookahead: int = 0
+
+    @property
+    def drops(self) -> bool:
+        """Whether lookups drop for EAGLE at all."""
+        return self.eagle and self.profile.drops
 
     @property
     def grid(self) -> int:
@@ -76,8 +85,9 @@ class Geometry:
     @property
     def unfinished(self) -> int:
         """How many of the last computed tokens have KV of the draft model that is not final yet: each draft
-        module reads one token further ahead than the one before it."""
-        return max(self.lookahead - 1, 0)
+        module reads one token further ahead than the one before it. Modified in 0.33: none where hashes cover
+        what the modules read, since such KV then has no name."""
+        return max(self.lookahead - 1, 0) if self.drops else 0
 
     @property
     def mamba(self) -> tuple[GroupGeometry, ...]:
@@ -86,11 +96,26 @@ class Geometry:
 
     def checkpoint(self, tokens: int) -> int:
         """C of `tokens` tokens on the hit grid (CP7: the one function that every component must use)."""
-        return self.profile.checkpoint(tokens, self.grid, self.eagle)
+        return self.checkpoint_on(tokens, self.grid)
 
     def block_checkpoint(self, tokens: int) -> int:
         """The last block-aligned position of `tokens` tokens whose state a lookup could use."""
-        return self.profile.checkpoint(tokens, self.mamba_block, self.eagle)
+        return self.checkpoint_on(tokens, self.mamba_block)
+
+    def checkpoint_on(self, tokens: int, grid: int) -> int:
+        """C of `tokens` tokens on any grid. Modified in 0.33: with lookahead hashes it leaves room for all
+        tokens that the hash of C covers."""
+        if self.hash_lookahead > 1:
+            return lookahead_checkpoint(tokens, grid, self.hash_lookahead)
+        return self.profile.checkpoint(tokens, grid, self.eagle)
+
+    def hashed(self, tokens: int) -> int:
+        """How far the hashes of `tokens` known tokens reach, in tokens."""
+        return max(tokens - self.hash_lookahead, 0) // self.unit * self.unit
+
+    def replay_boundaries(self, prompt: int, block: int) -> tuple[int, ...]:
+        """Block ends at which a resend or an extension of the prompt could resume (`spec.retention`)."""
+        return replay_boundaries(prompt, block, self.align, self.grid, self.drops, self.hash_lookahead)
 
     @staticmethod
     def of(configuration: Configuration) -> Geometry:
@@ -140,13 +165,15 @@ class Geometry:
             mamba_block=mamba[0].block,
             fine=fine,
             eagle=configuration.eagle,
-            # vLLM narrows the option to where a sibling can resume inside a block, and to where the last
-            # tokens of a chunk are final.
-            junctions=configuration.junctions and any(drops) and fine and lookahead <= 1,
+            junctions=configuration.junctions
+            and _drafting(groups, drops, profile)
+            and fine
+            and lookahead <= 1,
             profile=profile,
             lookahead=lookahead,
             annotated=any(group.draft for group in groups),
             smallest=min(group.block for group in groups),
+            hash_lookahead=lookahead if profile.lookahead else 0,
         )
 
 
@@ -158,6 +185,13 @@ def _dropping(groups: tuple[Group, ...], eagle: bool) -> list[bool]:
     if not flagged:
         return [group.kind != "mamba" for group in groups]
     return [_layout(group) in flagged for group in groups]
+
+
+def _drafting(groups: tuple[Group, ...], drops: list[bool], profile: Profile) -> bool:
+    """Whether junction checkpoints can be in force at all: vLLM narrows them to where a group drops. Modified in
+    0.33: where nothing drops, to where a group is marked as draft. (They also need that a sibling can resume
+    inside a block and that the last tokens of a chunk are final.)"""
+    return any(drops) if profile.drops else any(group.draft for group in groups)
 
 
 def _layout(group: Group) -> tuple[str, int, int | None, bool]:
@@ -174,6 +208,8 @@ def _check_values(configuration: Configuration) -> None:
         raise GeometryError(
             f"configuration.profile: {configuration.profile!r} is none of {', '.join(PROFILES)}"
         )
+    if PROFILES[configuration.profile].lookahead and configuration.store != "off":
+        raise GeometryError(f"configuration.profile: {configuration.profile!r} is not in force with a store")
     for index, group in enumerate(groups):
         where = f"configuration.groups[{index}]"
         if group.kind not in KINDS:

@@ -111,6 +111,70 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Transfer:
+    """A put or get of `entries` that ended. `failed` are those that got an error, `wrong` those whose block
+    did not hold the content of their prefix: before a put, after a successful get. `unpinned` are those put
+    from a block that no store job held at that moment. `error` tells what became of the call as a whole ("":
+    it came back with results)."""
+
+    kind: str
+    entries: tuple[Entry, ...]
+    failed: tuple[Entry, ...] = ()
+    wrong: tuple[Entry, ...] = ()
+    unpinned: tuple[Entry, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The store was asked for the prefix of a request; `known` tells whether it answered at all."""
+
+    request: str
+    known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """Store job `job` of `request` holds so many `blocks`; `told` tells whether the worker knows of the job,
+    which it does a step later where the job began with the end of its request."""
+
+    job: int
+    request: str
+    blocks: int
+    told: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StoreView:
+    """What one step shows of the external store and of what an engine does with it.
+
+    `loading` are requests that left the queue to load; their blocks are taken, nothing is computed. `loaded`
+    and `failed` are requests whose load was reported in this step. `answers` are lookups that the store
+    answered, `transfers` puts and gets that ended, both in order; `stored` and `dropped` are keys that the
+    store gained and lost since the observation before, whichever engine that was of, read from the master
+    itself. `pins` are the store jobs that hold blocks after the step, `reported` those whose end the worker
+    told in it. `miscounted` is the number of blocks whose reference count is not that of their owners and
+    pins. `held_puts`, `held_gets` and `held_lookups` are calls that wait at a gate after the step; `alive`
+    tells whether the master runs.
+    """
+
+    loading: tuple[Admitted, ...] = ()
+    loaded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    answers: tuple[Answer, ...] = ()
+    transfers: tuple[Transfer, ...] = ()
+    stored: tuple[Entry, ...] = ()
+    dropped: tuple[Entry, ...] = ()
+    pins: tuple[Pin, ...] = ()
+    reported: tuple[int, ...] = ()
+    miscounted: int = 0
+    held_puts: int = 0
+    held_gets: int = 0
+    held_lookups: int = 0
+    alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One atomic step. `at` is the index of its step in the trace, `do` the step's name.
 
@@ -122,7 +186,8 @@ class Observation:
     `evicted` counts the blocks that were taken with entries in them, thrown out for it, and `wasted` those
     of them that were taken while others held none (None where the system does not tell); `events` the KV
     events, in order (None: not published); `counters` what the prefix-cache counters moved by (None: not
-    kept); `verified` how many tokens and states the content check has read.
+    kept); `verified` how many tokens and states the content check has read. `engine` is the engine that made
+    the step, `store` what it showed of the external store (None: there is none).
     """
 
     at: int
@@ -145,6 +210,8 @@ class Observation:
     verified: int | None = None
     failure: Failure | None = None
     seconds: float = 0.0
+    engine: int = 0
+    store: StoreView | None = None
 
 
 @dataclass(frozen=True, slots=True)

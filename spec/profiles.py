@@ -13,7 +13,7 @@ from spec.proof import capped_scan_bound, scan_bound
 class Profile:
     """A rule set. `checkpoint(tokens, unit, eagle)` and `bound(limit, margin, hashes, unit)` are the
     variants in force; `drops` tells whether EAGLE lookups drop; `lookahead` how many tokens past its unit
-    a hash covers."""
+    a hash covers for each draft module (0 or 1: with multi-module MTP all that the modules read ahead)."""
 
     name: str
     statement: str

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 
-def replay_boundaries(prompt: int, block: int, align: int, grid: int, eagle: bool) -> tuple[int, ...]:
+def replay_boundaries(
+    prompt: int, block: int, align: int, grid: int, drops: bool, lookahead: int = 0
+) -> tuple[int, ...]:
     """Block ends at which a resend or an extension of the prompt could resume on the block grid.
 
-    `block` is the Mamba block, `align` the scheduler alignment L, `grid` where hits land, all in tokens.
+    `block` is the Mamba block, `align` the scheduler alignment L, `grid` where hits land, all in tokens;
+    `drops` whether EAGLE lookups drop, `lookahead` how many tokens past its unit a hash covers. Modified in
+    0.33: without the drop a resend reaches the last hash of the prompt, also with EAGLE.
     """
-    if not eagle:
-        return ((prompt - 1) // grid * grid // block * block,)
+    if not drops:
+        return (max(prompt - max(1, lookahead), 0) // grid * grid // block * block,)
     resend = max((prompt - 1) // align * align - align, 0)
     extension = max(prompt // align * align - align, 0)
     return (resend, extension)
@@ -59,10 +63,10 @@ def keeps_export(position: int, *, checkpoint: int, junction: int, block: int, r
     return position in (checkpoint, junction) or keeps_interval(position, block, retention)
 
 
-def attention_tail(prompt: int, unit: int, drops: bool) -> int:
+def attention_tail(prompt: int, unit: int, drops: bool, lookahead: int = 0) -> int:
     """The prompt's last hash boundary that a resend can use as proof: through P for a group that drops,
-    else through P − 1."""
-    return (prompt if drops else prompt - 1) // unit * unit
+    else through P − 1, or, where hashes cover `lookahead` more tokens, as far as the prompt knows them."""
+    return (prompt if drops else max(prompt - max(1, lookahead), 0)) // unit * unit
 
 
 def cacheable(tokens: int, block: int, align: int, drops: bool, fine: bool, unfinished: int = 0) -> int:

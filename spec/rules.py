@@ -9,7 +9,8 @@ _SEED_LOOKUP = "seeds: lookup and registration pull request"
 _MANAGER = "vllm/v1/core/single_type_kv_cache_manager.py"
 _COORDINATOR = "vllm/v1/core/kv_cache_coordinator.py"
 _SCHEDULER = "vllm/v1/core/sched/scheduler.py"
-_STORE = "joins with the store tier"
+_STORE = "vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/scheduler.py"
+_WORKER = "vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store/worker.py"
 _ALL = ("old", "drop", "lookahead")
 
 
@@ -17,7 +18,8 @@ _ALL = ("old", "drop", "lookahead")
 class Rule:
     """A rule. `theorems` name functions in `proofs.theorems`, `tiers` the fuzzing tiers that observe it,
     `faults` the planted faults of the reference that lockstep must report under exactly this rule;
-    `pending` says why a rule is not checked yet (then it has neither)."""
+    `store_faults` are those that need the store tier; `pending` says why a rule is not checked yet (then it
+    has none of these)."""
 
     id: str
     statement: str
@@ -26,6 +28,7 @@ class Rule:
     theorems: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
+    store_faults: tuple[str, ...] = ()
     profiles: tuple[str, ...] = _ALL
     pending: str | None = None
 
@@ -42,16 +45,22 @@ def _derived(
     source: str,
     *theorems: str,
     profiles: tuple[str, ...] = _ALL,
+    store_faults: tuple[str, ...] = (),
 ) -> Rule:
-    return Rule(rule, statement, reason, source, theorems=theorems, profiles=profiles)
+    """A rule with theorems; with `store_faults` it is observed in the store tier too."""
+    tiers = ("store",) if store_faults else ()
+    return Rule(rule, statement, reason, source, theorems, tiers, (), store_faults, profiles)
 
 
-def _observed(rule: str, statement: str, reason: str, source: str, *faults: str) -> Rule:
-    return Rule(rule, statement, reason, source, tiers=("core",), faults=faults)
+def _stored(rule: str, statement: str, reason: str, source: str, *faults: str) -> Rule:
+    return Rule(rule, statement, reason, source, tiers=("store",), store_faults=faults)
 
 
-def _pending(rule: str, statement: str, reason: str, why: str) -> Rule:
-    return Rule(rule, statement, reason, _SEED_CORE, pending=why)
+def _observed(
+    rule: str, statement: str, reason: str, source: str, *faults: str, store_faults: tuple[str, ...] = ()
+) -> Rule:
+    tiers = ("core", "store") if store_faults else ("core",)
+    return Rule(rule, statement, reason, source, tiers=tiers, faults=faults, store_faults=store_faults)
 
 
 _RULES = (
@@ -183,7 +192,15 @@ _RULES = (
         "lk3_longer_extent",
         "lk3_longer_hit",
     ),
-    _pending("LK4", "Local and external lookups obey the same rule.", "One prompt, one answer.", _STORE),
+    _stored(
+        "LK4",
+        "Local and external lookups obey the same rule: a store serves the greatest hit over its keys.",
+        "One prompt, one answer: a store that is asked otherwise holds entries that nobody finds.",
+        _WORKER,
+        "external-double-drop",
+        "external-scan-capped",
+        "external-coarse",
+    ),
     _observed(
         "LK5",
         "The junction is the longest length that attention could serve, when above the hit; where attention "
@@ -267,11 +284,43 @@ _RULES = (
         "ts1_every_proof_key_is_saved",
         "ts1_external_hit_is_the_local_one",
         profiles=("drop",),
+        store_faults=(
+            "tail-without-margin",
+            "tail-at-lower-key",
+            "forgets-span-below-tail",
+            "forgets-boundary-state",
+        ),
     ),
-    _pending("TS2", "Nothing is put into a store before it is computed.", "Wrong bytes.", _STORE),
-    _pending("TS3", "One successful put per key and prompt.", "Wasted transfers.", _STORE),
-    _pending("TS4", "What is pinned is exactly what is put.", "Wrong or leaked pins.", _STORE),
-    _pending("TS5", "A junction adds no tail.", "Wasted transfers.", _STORE),
+    _stored(
+        "TS2",
+        "Nothing is put into a store before it is computed, and never other content than its key names.",
+        "A store outlives the engine: a wrong entry is everybody's wrong answer until it is thrown out.",
+        _SEED_CORE,
+        "tail-before-computed",
+        "saves-drafts",
+    ),
+    _stored(
+        "TS3",
+        "A key is put once: never while the store holds it.",
+        "Every transfer of a long prompt costs what serving it saves.",
+        _SEED_CORE,
+        "tail-twice",
+    ),
+    _stored(
+        "TS4",
+        "What is put comes from blocks that a store job holds, and a job is that of a request that ran.",
+        "A block that nobody holds is handed to another request while the transfer still reads it.",
+        _SEED_CORE,
+        "pins-nothing",
+        "pins-other-blocks",
+    ),
+    _stored(
+        "TS5",
+        "A junction adds no tail.",
+        "Its proof ends on block ends, which the normal saves bring; other keys would only fill the store.",
+        _SEED_CORE,
+        "junction-tail",
+    ),
     _derived(
         "TS6",
         "After preemption the original prompt length decides C, and with it the tail.",
@@ -279,6 +328,7 @@ _RULES = (
         _SEED_CORE,
         "ts6_original_prompt_decides",
         profiles=("drop",),
+        store_faults=("tail-of-horizon",),
     ),
     _derived(
         "TS7",
@@ -289,6 +339,7 @@ _RULES = (
         "ts7_keys_are_asked_for",
         "ts7_one_step_publishes",
         profiles=("drop",),
+        store_faults=("tail-needs-state",),
     ),
     _observed(
         "EL1",
@@ -310,6 +361,7 @@ _RULES = (
         "An asynchronous save would read another request's bytes.",
         _SEED_CORE,
         "lt1_pinned_block_is_kept",
+        store_faults=("pin-released-twice",),
     ),
     _derived(
         "LT2",
@@ -317,6 +369,7 @@ _RULES = (
         "A pin released twice frees a block that is in use; one never released leaks it.",
         _SEED_CORE,
         "lt2_pin_released_once",
+        store_faults=("pin-kept-on-failure", "pins-end-with-request"),
     ),
     Rule(
         "LT3",
@@ -324,8 +377,9 @@ _RULES = (
         "A leaked block is lost until restart; enough of them stop the engine.",
         "vllm/v1/core/block_pool.py",
         theorems=("lt3_free_count_returns",),
-        tiers=("core",),
+        tiers=("core", "store"),
         faults=("leaks-block",),
+        store_faults=("abandoned-load-leaks",),
     ),
     Rule(
         "LT4",
@@ -333,8 +387,9 @@ _RULES = (
         "A reset that half works serves old weights; one that never works stops training loops.",
         _SCHEDULER,
         theorems=("lt4_any_moment",),
-        tiers=("core",),
+        tiers=("core", "store"),
         faults=("reset-keeps-entries",),
+        store_faults=("reset-ignores-pins",),
     ),
     _observed(
         "SF1",
@@ -342,6 +397,7 @@ _RULES = (
         "Anything else is another request's answer.",
         _SEED_CORE,
         "stale-kv",
+        store_faults=("load-without-bytes", "failed-load-used"),
     ),
     _observed(
         "SF2",
@@ -349,6 +405,7 @@ _RULES = (
         "A wrong state corrupts every later token without an error.",
         _MANAGER,
         "stale-state",
+        store_faults=("loads-other-state",),
     ),
     _observed(
         "SF3",
@@ -370,6 +427,7 @@ _RULES = (
         "Operators bill and tune by this number.",
         _SCHEDULER,
         "miscounts-hit",
+        store_faults=("reports-local-hit",),
     ),
     _observed(
         "AC2",
@@ -395,7 +453,15 @@ _RULES = (
         _SCHEDULER,
         "never-finishes",
     ),
-    _pending("LV2", "A failed or vanished load leads to recomputation, not to a hang.", "Hangs.", _STORE),
+    _stored(
+        "LV2",
+        "A load that failed or vanished leads to recomputation, or to an error where that is asked for, never "
+        "to a hang, and what it left is not used.",
+        "A store is another machine: it will fail, and the engine must go on without it.",
+        _SCHEDULER,
+        "failed-load-retried",
+        "failure-misnamed",
+    ),
 )
 
 RULES: dict[str, Rule] = {rule.id: rule for rule in _RULES}

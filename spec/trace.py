@@ -15,9 +15,10 @@ from functools import lru_cache
 FORMAT = 1
 KINDS = ("full", "window", "mamba")
 POLICIES = ("fcfs", "priority")
-STORES = ("off",)
-GATE_KINDS = ("put", "get")
-GATE_ACTIONS = ("hold", "release", "fail")
+STORES = ("off", "producer", "consumer", "both")
+LOAD_FAILURES = ("recompute", "fail")
+GATE_KINDS = ("put", "get", "lookup")
+GATE_ACTIONS = ("hold", "release", "newest", "fail", "raise", "part", "full")
 TOKEN_SPACE = 2_000_000_011
 LONGEST_SEGMENT = 1_000_000
 TURN = "@"
@@ -57,6 +58,11 @@ class Configuration:
     requests running at once. `multi_module` gives each draft token a module of its own (MTP), each reading
     one token further ahead; `asynchronous` schedules a step before the outputs of the one before it are
     known; `events` publishes KV events.
+
+    `store` is the role of the engine towards an external store, `second` that of a second engine of the
+    same kind on the same store ("off": there is none). `lookup_async` looks the store up beside the schedule,
+    `decode_saves` also saves what is decoded, `receivers` are the threads that load, and `load_failures`
+    tells what becomes of a request whose load failed: computed anew, or ended with an error.
     """
 
     groups: tuple[Group, ...]
@@ -75,7 +81,17 @@ class Configuration:
     asynchronous: bool = False
     events: bool = False
     store: str = "off"
+    second: str = "off"
+    lookup_async: bool = False
+    decode_saves: bool = False
+    receivers: int = 1
+    load_failures: str = "recompute"
     profile: str = "drop"
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The store role of each engine."""
+        return (self.store,) if self.second == "off" else (self.store, self.second)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,7 @@ class Submit:
     outputs: int = 1
     priority: int = 0
     salt: str | None = None
+    engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +114,7 @@ class Run:
 
     steps: int = 1
     accept: int = 0
+    engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +129,28 @@ class ResetLocal:
     """The local prefix cache is emptied; with `running`, running requests are preempted first."""
 
     running: bool = False
+    engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ResetStore:
-    """The external store is emptied."""
+    """The external store is emptied by way of an engine, which lets its saves and lookups end first: what its
+    gates hold is released."""
+
+    engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Transfers of one `kind` (put or get) are held, released, or made to fail."""
+    """What an engine asks of the store, calls of one `kind` (put, get or lookup), from now on is held back
+    (`hold`), goes through (`release`, those held first, in order), or gets an error: for all its keys
+    (`fail`), by an exception (`raise`), for its last key only (`part`), or for want of room (`full`, puts
+    only). Errors come to what is held too. `newest` lets the latest of the held calls go first and goes on
+    holding."""
 
     kind: str
     action: str
+    engine: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +172,11 @@ class RestartMaster:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Engine steps until no request is left, bounded; `accept` as in Run."""
+    """Engine steps until no request, load or save is left, bounded; `accept` as in Run. What gates hold is
+    released first."""
 
     accept: int = 0
+    engine: int = 0
 
 
 Step = Submit | Run | Abort | ResetLocal | ResetStore | Gate | DropKeys | KillMaster | RestartMaster | Settle
@@ -228,6 +257,16 @@ def validate(trace: Trace) -> None:
         where = f"steps[{index}] ({NAMES[type(step)]})"
         if isinstance(step, STORE_STEPS) and configuration.store == "off":
             raise TraceError(f"{where}: needs a store, but configuration.store is 'off'")
+        engine = getattr(step, "engine", 0)
+        if not 0 <= engine < len(configuration.roles):
+            raise TraceError(
+                f"{where}: engine must lie in 0..{len(configuration.roles) - 1}, got {engine} (a second "
+                "engine needs configuration.second)"
+            )
+        if isinstance(step, Gate):
+            _check_gate(step, where, configuration)
+        if isinstance(step, DropKeys) and step.count < 1:
+            raise TraceError(f"{where}: count must be 1 or more, got {step.count}")
         if isinstance(step, Submit):
             _check_submit(step, where, seen)
             seen[step.id] = prompt_length(step.prompt) + step.outputs
@@ -249,10 +288,45 @@ def _check_configuration(configuration: Configuration) -> None:
             raise TraceError(f"configuration.{name}: must be {low} or more, got {value}")
     if configuration.policy not in POLICIES:
         raise TraceError(f"configuration.policy: {configuration.policy!r} is none of {', '.join(POLICIES)}")
-    if configuration.store not in STORES:
+    for name, values in (("store", STORES), ("second", STORES), ("load_failures", LOAD_FAILURES)):
+        if getattr(configuration, name) not in values:
+            raise TraceError(
+                f"configuration.{name}: {getattr(configuration, name)!r} is none of {', '.join(values)}"
+            )
+    if configuration.receivers < 1:
+        raise TraceError(f"configuration.receivers: must be 1 or more, got {configuration.receivers}")
+    _check_store(configuration)
+
+
+def _check_store(configuration: Configuration) -> None:
+    if configuration.store == "off":
+        if configuration.second != "off":
+            raise TraceError("configuration.second: a second engine needs configuration.store")
+        return
+    for name, why in (
+        ("asynchronous", "asynchronous scheduling"),
+        ("events", "KV events"),
+        ("multi_module", "multi-module MTP"),
+    ):
+        if getattr(configuration, name):
+            raise TraceError(f"configuration.{name}: {why} is not followed together with a store")
+    if any(group.kind == "window" for group in configuration.groups):
+        raise TraceError("configuration.groups: sliding windows are not followed together with a store")
+
+
+def _check_gate(step: Gate, where: str, configuration: Configuration) -> None:
+    if step.kind not in GATE_KINDS or step.action not in GATE_ACTIONS:
         raise TraceError(
-            f"configuration.store: {configuration.store!r} is not supported yet, only 'off' (the store tier "
-            "joins later)"
+            f"{where}: no gate {step.kind} {step.action}, kinds are {', '.join(GATE_KINDS)}, actions are "
+            f"{', '.join(GATE_ACTIONS)}"
+        )
+    if step.action == "full" and step.kind != "put":
+        raise TraceError(f"{where}: only a put can lack room")
+    if step.action == "part" and step.kind == "lookup":
+        raise TraceError(f"{where}: a lookup fails whole, use fail or raise")
+    if step.kind == "lookup" and step.action in ("hold", "newest") and not configuration.lookup_async:
+        raise TraceError(
+            f"{where}: a lookup within the schedule cannot be held, set configuration.lookup_async"
         )
 
 

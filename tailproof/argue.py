@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from reference.history import History
 from reference.oracle import AdmissionForecast, Forecast
@@ -10,20 +10,8 @@ from spec.geometry import GroupGeometry
 from spec.observation import Entry, Observation
 from tailproof.evidence import Evidence
 from tailproof.findings import Finding
-
-LISTED = 4
-
-
-def count(number: int, name: str) -> str:
-    """So many of something."""
-    return f"{number} {name}{'' if number == 1 else 's'}"
-
-
-def places(positions: Sequence[int]) -> str:
-    """Positions in words, many as a range."""
-    if len(positions) <= LISTED:
-        return ", ".join(map(str, positions))
-    return f"{positions[0]} to {positions[-1]} ({len(positions)} entries)"
+from tailproof.narrate_store import in_store
+from tailproof.words import LISTED, count, places
 
 
 def argument(
@@ -38,7 +26,9 @@ def argument(
         yield from _needs(evidence, admission)
         if finding.rule in ("SF1", "SF3"):
             yield from _too_fresh(evidence, admission)
-    if family == "SF":
+    if observation.store is not None and finding.request and (family == "TS" or finding.rule == "LK4"):
+        yield in_store(evidence.oracle, observation, evidence.oracle.histories[finding.request])
+    elif family == "SF":
         yield from _reads(evidence, observation, forecast, finding)
     elif finding.kind.startswith("jumped"):
         yield from _jumped(evidence, forecast, finding)

@@ -83,19 +83,26 @@ def with_step(trace: Trace, index: int, *steps: Step) -> Trace:
 def reshaped(trace: Trace) -> Iterator[Trace]:
     """Fewer or plainer engine steps and resets: one settle for all, settles for runs, runs joined."""
     steps = trace.steps
-    settle = Settle(max((step.accept for step in steps if isinstance(step, Run | Settle)), default=0))
-    yield replace(trace, steps=(*trace.submits(), settle))
-    yield tidied(replace(trace, steps=tuple(Settle(s.accept) if isinstance(s, Run) else s for s in steps)))
+    accept = max((step.accept for step in steps if isinstance(step, Run | Settle)), default=0)
+    settles = [Settle(accept, engine) for engine in range(len(trace.configuration.roles))]
+    yield replace(trace, steps=(*trace.submits(), *settles))
+    yield tidied(
+        replace(trace, steps=tuple(_settled(step) if isinstance(step, Run) else step for step in steps))
+    )
     yield replace(trace, steps=tuple(_plain_step(step) for step in steps))
     for index, step in enumerate(steps):
         if isinstance(step, Run):
-            yield tidied(with_step(trace, index, Settle(step.accept)))
+            yield tidied(with_step(trace, index, _settled(step)))
             after = steps[index + 1] if index + 1 < len(steps) else None
-            if isinstance(after, Run):
-                joined = Run(step.steps + after.steps, max(step.accept, after.accept))
+            if isinstance(after, Run) and after.engine == step.engine:
+                joined = Run(step.steps + after.steps, max(step.accept, after.accept), step.engine)
                 yield replace(trace, steps=(*steps[:index], joined, *steps[index + 2 :]))
         elif _plain_step(step) != step:
             yield with_step(trace, index, _plain_step(step))
+
+
+def _settled(step: Run) -> Settle:
+    return Settle(step.accept, step.engine)
 
 
 def one_at_a_time(trace: Trace) -> tuple[Step, ...]:
@@ -106,7 +113,7 @@ def one_at_a_time(trace: Trace) -> tuple[Step, ...]:
         if not isinstance(step, Run | Settle | Abort):
             steps.append(step)
         if isinstance(step, Submit):
-            steps.append(Settle(accept))
+            steps.append(Settle(accept, step.engine))
     return tuple(steps)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,19 +12,19 @@ from spec.rules import RULES
 from tailproof import replay
 from tailproof.baseline import Baseline, Known
 from tailproof.environments import EnvironmentProblem
-from tailproof.fuzz import Found, FuzzReport, fuzz
+from tailproof.fuzz import GENERATORS, Found, FuzzReport, fuzz
 from tailproof.process import TargetProblem
 from tailproof.prove import ProveReport, prove
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OpenTarget, Target, baseline_name, open_target
+from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
 
 VERDICTS = ("broken", "known", "proved", "held", "unobserved", "not-run")
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run says about one rule on one target: `cases` is how often the rule could have been seen
-    broken, `reason` why the verdict is what it is."""
+    """What a run says about one rule on one target: `tier` names the tiers that had a say, `cases` is how
+    often the rule could have been seen broken, `reason` why the verdict is what it is."""
 
     rule: str
     target: str
@@ -43,10 +43,19 @@ class KnownResult:
     result: replay.Replayed
 
 
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A tier of a target that was not run, and why."""
+
+    target: str
+    tier: str
+    reason: str
+
+
 @dataclass(slots=True)
 class CheckReport:
-    """Everything that a check saw. `proofs` are the spec's theorems (None: not reached), `problems` targets
-    that could not run, one line each."""
+    """Everything that a check saw. `proofs` are the spec's theorems (None: not reached), `skipped` tiers that
+    could not run, `problems` targets that could not or broke down, one line each."""
 
     seed: int
     proofs: ProveReport | None = None
@@ -54,6 +63,7 @@ class CheckReport:
     known: list[KnownResult] = field(default_factory=list)
     fuzzed: list[FuzzReport] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     interrupted: bool = False
 
@@ -82,8 +92,8 @@ def check(
     progress: Callable[[str], None],
     proofs: bool = True,
 ) -> CheckReport:
-    """Check targets one after the other; `seconds` bounds the fuzzing of each. Without `proofs` the theorems
-    are left out.
+    """Check targets one after the other; `seconds` bounds the fuzzing of each, all its tiers together.
+    Without `proofs` the theorems are left out.
 
     A target that cannot be run becomes a problem of the report, the others go on.
     """
@@ -107,7 +117,7 @@ def check(
                 version = opened.describe().version
                 progress(f"{name}: version {version} is ready, the first case starts")
                 known_as = baseline_name(target, opened)
-                _check_target(report, name, known_as, opened, seconds, baseline, folder, progress)
+                _check_target(report, target, known_as, opened, seconds, baseline, folder, progress)
         except (TargetProblem, EnvironmentProblem) as problem:
             report.problems.append(str(problem))
             report.verdicts.extend(_not_run(name, str(problem)))
@@ -120,7 +130,7 @@ def check(
 
 def _check_target(
     report: CheckReport,
-    name: str,
+    target: Target,
     known_as: str,
     opened: OpenTarget,
     seconds: float,
@@ -128,30 +138,90 @@ def _check_target(
     folder: Path | None,
     progress: Callable[[str], None],
 ) -> None:
+    name = target.name
     report.seeds.extend(run_seeds({name: opened}))
     progress(f"{name}: {len(report.seeds)} seed cases done")
+    state = tier_states(target)["store"]
+    if state != "ready":
+        report.skipped.append(Skipped(name, "store", state))
     for known in baseline.of(known_as):
-        result = replay.replay(opened, replay.read_named(baseline.folder / known.trace))
+        kept = replay.read_named(baseline.folder / known.trace)
+        if kept.tier == "store" and state != "ready":
+            result = replay.Replayed("NOT-RUN", state)
+        else:
+            result = replay.replay(opened, kept)
         report.known.append(KnownResult(known, name, result))
+    tiers = [tier for tier in GENERATORS if tier == "core" or state == "ready"]
     progress(f"{name}: {len(report.known)} known traces done, fuzzing for {seconds:.0f} s")
-    fuzzed = fuzz(
-        [opened],
-        name,
-        seed=report.seed,
-        seconds=seconds,
-        baseline=baseline,
-        known_as=known_as,
-        folder=folder,
-        progress=lambda line: progress(f"{name}: {line}"),
-    )
-    report.fuzzed.append(fuzzed)
-    report.interrupted |= fuzzed.interrupted
+    fuzzed: dict[str, FuzzReport] = {}
+    for tier in tiers:
+        if report.interrupted:
+            report.skipped.append(Skipped(name, tier, "interrupted"))
+            continue
+        try:
+            fuzzed[tier] = fuzz(
+                [opened],
+                name,
+                seed=report.seed,
+                tier=tier,
+                seconds=seconds / len(tiers),
+                baseline=baseline,
+                known_as=known_as,
+                folder=folder,
+                progress=_saying(progress, f"{name}, {tier}"),
+            )
+        except TargetProblem as problem:
+            # What the tiers before it have shown stays.
+            if not fuzzed:
+                raise
+            report.problems.append(str(problem))
+            report.skipped.append(Skipped(name, tier, str(problem)))
+            continue
+        report.fuzzed.append(fuzzed[tier])
+        report.interrupted |= fuzzed[tier].interrupted
     report.verdicts.extend(_verdicts(report, name, known_as, fuzzed, baseline))
 
 
+def _saying(progress: Callable[[str], None], whose: str) -> Callable[[str], None]:
+    return lambda line: progress(f"{whose}: {line}")
+
+
 def _verdicts(
-    report: CheckReport, name: str, known_as: str, fuzzed: FuzzReport, baseline: Baseline
+    report: CheckReport, name: str, known_as: str, fuzzed: Mapping[str, FuzzReport], baseline: Baseline
 ) -> list[Verdict]:
+    broken, known = _breaches(report, name, known_as, fuzzed, baseline)
+    verdicts = []
+    for rule in RULES.values():
+        # What no tier is said to observe is for the theorems alone.
+        reached = {tier: found.exercised[rule.id] for tier, found in fuzzed.items() if rule.tiers}
+        tiers = [tier for tier, cases in reached.items() if cases] or [
+            tier for tier in rule.tiers if tier in fuzzed
+        ]
+        tier, cases = ", ".join(tiers or rule.tiers) or "core", sum(reached.values())
+        if rule.pending is not None:
+            verdict, reason = "not-run", rule.pending
+        elif refuted := _not_proved(report, rule.id, "refuted"):
+            verdict, reason = "broken", f"refuted for the spec itself: {refuted}"
+        elif rule.id in broken:
+            verdict, reason = "broken", broken[rule.id]
+        elif rule.id in known:
+            verdict, reason = "known", ", ".join(sorted(set(known[rule.id])))
+        elif not rule.tiers:
+            verdict, reason = _derived(report, rule.id)
+        elif cases:
+            verdict, reason = "held", f"{cases} times it could have been seen broken"
+        elif not tiers:
+            verdict, reason = "not-run", _why_not(report, name, rule.tiers)
+        else:
+            verdict, reason = "unobserved", "no case reached it"
+        verdicts.append(Verdict(rule.id, name, tier, verdict, cases, reason))
+    return verdicts
+
+
+def _breaches(
+    report: CheckReport, name: str, known_as: str, fuzzed: Mapping[str, FuzzReport], baseline: Baseline
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Rules that were broken, each with what was seen, and those known to be, each with its entries."""
     broken: dict[str, str] = {}
     known: dict[str, list[str]] = {}
     for result in report.seeds:
@@ -166,30 +236,18 @@ def _verdicts(
             known.setdefault(divergence.rule, []).append(entry.id)
         else:
             broken[divergence.rule] = f"known trace {item.known.id}: {divergence.finding.message}"
-    for found in fuzzed.found:
+    for found in (found for tier in fuzzed.values() for found in tier.found):
         if found.known is None:
             broken[found.finding.rule] = found.finding.message
         else:
             known.setdefault(found.finding.rule, []).append(found.known.id)
-    verdicts = []
-    for rule in RULES.values():
-        cases = fuzzed.exercised[rule.id]
-        if rule.pending is not None:
-            verdict, reason = "not-run", rule.pending
-        elif refuted := _not_proved(report, rule.id, "refuted"):
-            verdict, reason = "broken", f"refuted for the spec itself: {refuted}"
-        elif not rule.tiers:
-            verdict, reason = _derived(report, rule.id)
-        elif rule.id in broken:
-            verdict, reason = "broken", broken[rule.id]
-        elif rule.id in known:
-            verdict, reason = "known", ", ".join(sorted(set(known[rule.id])))
-        elif cases:
-            verdict, reason = "held", f"{cases} times it could have been seen broken"
-        else:
-            verdict, reason = "unobserved", "no case reached it"
-        verdicts.append(Verdict(rule.id, name, "core", verdict, cases, reason))
-    return verdicts
+    return broken, known
+
+
+def _why_not(report: CheckReport, name: str, tiers: Sequence[str]) -> str:
+    """Why none of some tiers was run."""
+    reasons = {one.tier: one.reason for one in report.skipped if one.target == name}
+    return "; ".join(reasons[tier] for tier in tiers if tier in reasons) or "nothing runs it yet"
 
 
 def _not_proved(report: CheckReport, rule: str, verdict: str) -> str:
@@ -211,4 +269,7 @@ def _derived(report: CheckReport, rule: str) -> tuple[str, str]:
 
 
 def _not_run(name: str, reason: str) -> list[Verdict]:
-    return [Verdict(rule, name, "core", "not-run", 0, reason) for rule in RULES]
+    return [
+        Verdict(rule.id, name, ", ".join(rule.tiers) or "core", "not-run", 0, reason)
+        for rule in RULES.values()
+    ]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
 import traceback
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NoReturn
@@ -14,19 +12,40 @@ import click
 
 from proofs.catalogue import spec_theorems
 from spec.geometry import GeometryError
-from spec.rules import RULES
 from spec.trace import TraceError
 from tailproof import environments, explain, prove, report
 from tailproof.baseline import BaselineError, load
 from tailproof.check import check
 from tailproof.findings import IncompleteError
-from tailproof.fuzz import fuzz
+from tailproof.fuzz import GENERATORS, fuzz
+from tailproof.options import (
+    baseline_option,
+    content_steps,
+    drawn_seed,
+    json_file_option,
+    json_flag,
+    known_rules,
+    progress_line,
+    say,
+    seed_option,
+    targets_option,
+)
 from tailproof.process import TargetProblem
-from tailproof.registry import add_target, listed_targets, remove_target
+from tailproof.registry import add_target, known_but_not_listed, listed_targets, remove_target
 from tailproof.replay import read_named, replay
-from tailproof.seeds import run_seeds
-from tailproof.sources import SourceProblem, source_of
-from tailproof.targets import DEFAULT, TIERS, Target, TargetNameError, baseline_name, open_target, tier_states
+from tailproof.seeds import seed_matrix
+from tailproof.sources import source_of
+from tailproof.targets import (
+    DEFAULT,
+    TIERS,
+    Target,
+    TargetNameError,
+    baseline_name,
+    must_run,
+    open_target,
+    tier_states,
+)
+from tailproof.wheels import SourceProblem
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError, prove.RuleNameError)
@@ -40,52 +59,14 @@ def cli() -> None:
     """Checks the prefix cache of hybrid models against an executable specification."""
 
 
-def _targets(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--target", "targets", multiple=True, metavar="T", help=f"System under test (default {DEFAULT})."
-    )(function)
-
-
-def _seed(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--seed", type=click.IntRange(0), default=None, help="Seed (default: random, shown)."
-    )(function)
-
-
-def _json_file(function: Callable[..., None]) -> Callable[..., None]:
-    path = click.Path(dir_okay=False, path_type=Path)
-    return click.option("--json", "json_file", type=path, metavar="F", help="Write one JSON document.")(
-        function
-    )
-
-
-def _json_flag(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--json", "as_json", is_flag=True, help="Print the JSON document alone.")(function)
-
-
-def _content_steps(context: click.Context, option: click.Parameter, value: str) -> str:
-    if strange := "".join(sorted(set(value) - set("abcdefg"))):
-        raise click.BadParameter(f"{strange!r}: steps of the content check are the letters a to g")
-    return value
-
-
-def _baseline(function: Callable[..., None]) -> Callable[..., None]:
-    return click.option(
-        "--baseline",
-        type=click.Path(path_type=Path),
-        metavar="F",
-        help="Known divergences (default: the shipped file).",
-    )(function)
-
-
 @cli.command("check")
-@_targets
+@targets_option
 @click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Per target."
 )
-@_seed
-@_baseline
-@_json_file
+@seed_option
+@baseline_option
+@json_file_option
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="JUnit XML.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
 @click.option("--strict", is_flag=True, help="Also fail when a rule was unobserved or not run.")
@@ -119,13 +100,13 @@ def check_command(
     found = check(
         names,
         seconds=seconds,
-        seed=_drawn(seed),
+        seed=drawn_seed(seed),
         baseline=known,
         folder=out,
-        progress=_progress(),
+        progress=progress_line(),
         proofs=proofs,
     )
-    _say(report.check_lines(found, strict))
+    say(report.check_lines(found, strict))
     if json_file is not None:
         report.write_file(json_file, report.json_text(report.check_document(found)))
     if junit is not None:
@@ -141,16 +122,16 @@ def check_command(
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Count only these rules.")
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="How long (default 60).")
 @click.option("--cases", type=click.IntRange(1), default=None, help="How many cases instead.")
-@_seed
+@seed_option
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
 @click.option("--reach", is_flag=True, help="Show how often each phase was met under each feature.")
-@_baseline
-@_json_file
+@baseline_option
+@json_file_option
 @click.option(
     "--omit",
     default="",
     metavar="LETTERS",
-    callback=_content_steps,
+    callback=content_steps,
     help="Leave out these steps of the content check (a to g); they must then be found.",
 )
 @click.option(
@@ -176,23 +157,24 @@ def fuzz_command(
 ) -> None:
     """Lockstep fuzzing of one target; exit 1 when it finds what the baseline does not know."""
     parsed = Target.parse(target)
-    _known_rules(rules)
-    state = tier_states(parsed)[tier]
-    if tier != "core":
-        raise TargetProblem(f"tier {tier} cannot run: {state}")
+    known_rules(rules)
+    if tier not in GENERATORS:
+        raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
     known = load(baseline)
     if seconds is None and cases is None:
         seconds = 60.0
-    progress = _progress()
+    progress = progress_line()
     with ExitStack() as stack:
         opened = []
         for _ in range(workers):
             opened.append(stack.enter_context(closing(open_target(parsed, progress))))
             opened[-1].describe()
+            must_run(parsed, tier)
         found = fuzz(
             opened,
             target,
-            seed=_drawn(seed),
+            tier=tier,
+            seed=drawn_seed(seed),
             seconds=seconds,
             cases=cases,
             rules=frozenset(rules),
@@ -202,7 +184,7 @@ def fuzz_command(
             omit=omit,
             progress=progress,
         )
-    _say(report.fuzz_lines(found, reach=reach))
+    say(report.fuzz_lines(found, reach=reach))
     if json_file is not None:
         report.write_file(json_file, report.json_text(report.fuzz_document(found)))
     sys.exit(BROKEN if found.broken else INTERRUPTED if found.interrupted else OK)
@@ -238,7 +220,7 @@ def fuzz_command(
     metavar="DIR",
     help="Write the solver's questions as SMT-LIB 2 files.",
 )
-@_json_file
+@json_file_option
 def prove_command(
     rules: tuple[str, ...],
     sources: tuple[str, ...],
@@ -263,9 +245,9 @@ def prove_command(
         seconds=seconds,
         workers=workers,
         smtlib=smt2,
-        progress=_progress(),
+        progress=progress_line(),
     )
-    _say(prove.lines(found))
+    say(prove.lines(found))
     if json_file is not None:
         report.write_file(json_file, report.json_text(prove.document(found)))
     sys.exit(found.exit_code)
@@ -275,14 +257,14 @@ def _prove_sources(
     rules: tuple[str, ...], names: tuple[str, ...], seconds: float, workers: int, json_file: Path | None
 ) -> NoReturn:
     prove.check_source_rules(rules)
-    roots = {name: source_of(Target.parse(name), _progress()) for name in names}
+    roots = {name: source_of(Target.parse(name), progress_line()) for name in names}
     found = []
     for name, root in roots.items():
         found.append(
-            prove.prove_source(name, root, rules, seconds=seconds, workers=workers, progress=_progress())
+            prove.prove_source(name, root, rules, seconds=seconds, workers=workers, progress=progress_line())
         )
-        _say(prove.lines(found[-1]))
-        _say(prove.function_table(found[-1]))
+        say(prove.lines(found[-1]))
+        say(prove.function_table(found[-1]))
     if json_file is not None:
         report.write_file(json_file, report.json_text(prove.document(*found)))
     codes = {one.exit_code for one in found}
@@ -304,38 +286,31 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
             name = target or item.target or DEFAULT
             try:
                 if name not in opened:
-                    opened[name] = stack.enter_context(closing(open_target(parsed[name], _progress())))
+                    opened[name] = stack.enter_context(closing(open_target(parsed[name], progress_line())))
+                must_run(parsed[name], item.tier)
                 result = replay(opened[name], item)
                 verdict, detail = result.verdict, result.detail
             except (*_UNABLE, TraceError, GeometryError) as problem:
                 verdict, detail = "ERROR", str(problem)
             click.echo(f"{verdict}  {file} on {name}: {detail}")
             if verdict == "FAILED":
-                _say(f"       {line}" for line in item.explanation)
+                say(f"       {line}" for line in item.explanation)
             code = {"FIXED": OK, "FAILED": BROKEN, "ERROR": UNABLE}[verdict]
             worst = BROKEN if BROKEN in (worst, code) else max(worst, code)
     sys.exit(worst)
 
 
 @cli.command("seeds")
-@_targets
-@_json_flag
+@targets_option
+@json_flag
 def seeds_command(targets: tuple[str, ...], as_json: bool) -> None:
     """The seed table: the spec's value, and the value observed on each target."""
-    names = dict.fromkeys(targets or (DEFAULT,))
-    parsed = {name: Target.parse(name) for name in names}
-    with ExitStack() as stack:
-        opened = {
-            name: stack.enter_context(closing(open_target(target, _progress())))
-            for name, target in parsed.items()
-        }
-        results = run_seeds(opened)
+    matrix = seed_matrix(list(dict.fromkeys(targets or (DEFAULT,))), progress_line())
     if as_json:
-        click.echo(report.json_text(report.seed_document(results)))
+        click.echo(report.json_text(report.seed_document(matrix.results, matrix.problems)))
     else:
-        _say(report.seed_lines(results))
-    wrong = any(value != result.spec for result in results for value in result.observed.values())
-    sys.exit(BROKEN if wrong else OK)
+        say(report.seed_lines(matrix.results, matrix.problems))
+    sys.exit(matrix.exit_code)
 
 
 @cli.command("explain")
@@ -346,7 +321,7 @@ def seeds_command(targets: tuple[str, ...], as_json: bool) -> None:
 @click.option("--eagle", is_flag=True, help="EAGLE, MTP or the like drafts.")
 @click.option("--profile", default="drop", show_default=True, help="Rule set: old, drop or lookahead.")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="Write a picture.")
-@_json_flag
+@json_flag
 def explain_command(
     prompt: int,
     unit: int,
@@ -364,23 +339,23 @@ def explain_command(
     if as_json:
         click.echo(report.json_text(explain.document(found)))
     else:
-        _say(explain.text(found))
+        say(explain.text(found))
 
 
 @cli.command("rules")
 @click.argument("ids", nargs=-1)
-@_json_flag
+@json_flag
 def rules_command(ids: tuple[str, ...], as_json: bool) -> None:
     """Every rule with its theorems, fuzz targets and negative controls."""
-    _known_rules(ids)
+    known_rules(ids)
     if as_json:
         click.echo(report.json_text(report.rules_document()))
     else:
-        _say(report.rule_lines(ids))
+        say(report.rule_lines(ids))
 
 
 @cli.group("targets", invoke_without_command=True)
-@_json_flag
+@json_flag
 @click.pass_context
 def targets_command(context: click.Context, as_json: bool) -> None:
     """Systems under test: list, add, remove."""
@@ -389,47 +364,28 @@ def targets_command(context: click.Context, as_json: bool) -> None:
     if as_json:
         click.echo(report.json_text(report.targets_document(listed_targets())))
     else:
-        _say(report.target_lines(listed_targets()))
+        say(report.target_lines(listed_targets(), known_but_not_listed()))
 
 
 @targets_command.command("add")
-@click.argument("name")
-def targets_add(name: str) -> None:
-    """Make a target ready, and list it from now on."""
-    add_target(name, _progress())
-    click.echo(f"{name} is ready")
+@click.argument("names", nargs=-1, required=True, metavar="T...")
+def targets_add(names: tuple[str, ...]) -> None:
+    """Make targets ready, and list them from now on."""
+    for name in names:
+        Target.parse(name)
+    for name in names:
+        add_target(name, progress_line())
+        click.echo(f"{name} is ready")
 
 
 @targets_command.command("remove")
-@click.argument("name")
-def targets_remove(name: str) -> None:
-    """Drop a target and what was built for it."""
-    click.echo(f"{name} removed" if remove_target(name) else f"{name} was not there")
-
-
-def _known_rules(ids: Iterable[str]) -> None:
-    for rule in ids:
-        if rule not in RULES:
-            near = [name for name in RULES if name[:2] == rule[:2].upper()] or list(RULES)
-            raise TraceError(f"there is no rule {rule!r}; near are {', '.join(near[:8])}")
-
-
-def _drawn(seed: int | None) -> int:
-    return int(time.time()) % 1_000_000 if seed is None else seed
-
-
-def _progress() -> Callable[[str], None]:
-    began = time.monotonic()
-
-    def say(line: str) -> None:
-        click.echo(f"[{time.monotonic() - began:6.1f} s] {line}", err=True)
-
-    return say
-
-
-def _say(lines: Iterable[str]) -> None:
-    for line in lines:
-        click.echo(line)
+@click.argument("names", nargs=-1, required=True, metavar="T...")
+def targets_remove(names: tuple[str, ...]) -> None:
+    """Drop targets and what was built or fetched for them."""
+    for name in names:
+        Target.parse(name)
+    for name in names:
+        click.echo(f"{name} removed" if remove_target(name) else f"{name} was not there")
 
 
 def main() -> None:

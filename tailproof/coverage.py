@@ -9,6 +9,7 @@ from reference.oracle import AdmissionForecast, ChunkForecast, Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
 from spec.trace import Abort, Configuration, ResetLocal, Step, Submit, Trace, prompt_length
+from tailproof.coverage_store import StoreReach, exercised_store
 from tailproof.reach import TIGHT, Cell, Reach, axes
 
 # Every tag, in the order in which a report shows them; a tag that is never reached is shown with 0.
@@ -76,17 +77,19 @@ TAGS: tuple[str, ...] = (
 
 
 class Coverage:
-    """Counts of tags (cases for the setting, requests and steps for the rest), and the table of axes and
-    phases (`reach`). Call `case` before the steps of a case."""
+    """Counts of tags (cases for the setting, requests and steps for the rest), and the tables of axes and
+    phases, that of the store apart (`reach`, `store`). Call `case` before the steps of a case."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(dict.fromkeys(TAGS, 0))
         self.reach = Reach()
+        self.store = StoreReach()
 
     def case(self, trace: Trace) -> None:
         """Count what the trace alone tells."""
         features, block = axes(trace), Geometry.of(trace.configuration).mamba_block
         self.reach.case(features, block)
+        self.store.case(trace)
         self._count_known(features)
         if trace.configuration.dcp > 1:
             self._count(["DCP"])
@@ -96,6 +99,7 @@ class Coverage:
         """Count what a step of the run reached."""
         step = trace.steps[observation.at]
         self._count_known(self.reach.step(step, observation, forecast))
+        self.store.step(trace, observation, forecast)
         self._count(_step_tags(trace.configuration, step, observation, forecast))
 
     def _count(self, tags: Iterable[str]) -> None:
@@ -206,12 +210,13 @@ def exercised(trace: Trace, observation: Observation, forecast: Forecast) -> Ite
         yield "LT4"
     elif forecast.live_before and observation.do in ("run", "settle"):
         yield "CH2"
-    if not observation.running:
+    if not observation.running and (forecast.store is None or forecast.store.at_rest):
         yield "LT3"
     for finished in observation.finished:
         yield from ("SF4", "LV1")
         if finished.cached:
             yield "AC1"
+    yield from exercised_store(trace, observation, forecast)
 
 
 def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterator[str]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from reference.cache import Key
 from reference.history import History
 from reference.oracle import ChunkForecast, Forecast, Oracle
+from reference.store_oracle import StoreOracle
 from spec.chunking import junction_stop
 from spec.observation import Entry, Observation
-from spec.retention import keeps_interval, replay_boundaries
+from spec.retention import keeps_interval
 
 KINDS = {"full": "attention", "window": "window", "mamba": "state"}
 
@@ -76,7 +77,7 @@ class Evidence:
         stop = junction_stop(junction, prompt, block, geometry.junctions)
         if position == geometry.checkpoint(prompt):
             return "the resend checkpoint"
-        if position in replay_boundaries(prompt, block, geometry.align, geometry.grid, geometry.eagle):
+        if position in geometry.replay_boundaries(prompt, block):
             return "a replay boundary"
         if junction and position in (junction, stop, junction // block * block):
             return "the junction"
@@ -114,12 +115,12 @@ class Evidence:
 
     def _begins(self, history: History, entry: Entry) -> bool:
         unit = self.oracle.geometry.unit
-        return len(history.numbers) * unit >= entry.position and (
+        return len(history.ahead) * unit >= entry.position and (
             self.oracle.cache.key(entry.group, history, entry.position) == self.key(entry)
         )
 
     def _computed_states(self, chunk: ChunkForecast) -> list[tuple[int, int]]:
-        unit, reach = self.oracle.geometry.unit, len(chunk.history.numbers) * self.oracle.geometry.unit
+        unit, reach = self.oracle.geometry.unit, len(chunk.history.ahead) * self.oracle.geometry.unit
         ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed}
         return [
             (group.index, end)
@@ -136,5 +137,7 @@ class Evidence:
             return "exported"
         if entry.position == left.sure:
             return "chunk end"
+        if isinstance(self.oracle, StoreOracle) and self.oracle.loading.get(entry.request) == entry.position:
+            return "loaded"
         index, request, _ = self.states.get(key, (0, "", ""))
         return f"computed in step {index}" if request == chunk.history.id else ""

@@ -8,14 +8,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from adapters.protocol import Description
 from reference.oracle import Forecast
 from spec.observation import Observation, Outcome
 from spec.trace import Trace
 from tailproof import replay
 from tailproof.baseline import Baseline, Known
 from tailproof.coverage import Coverage, exercised
+from tailproof.coverage_store import fault_name
 from tailproof.findings import Finding
-from tailproof.generate import case
+from tailproof.generate import Axes, case
+from tailproof.generate_store import StoreAxes, store_case
 from tailproof.lockstep import divergences, seek
 from tailproof.narrate import explain_divergence
 from tailproof.shrink import shrink
@@ -23,7 +26,9 @@ from tailproof.targets import OpenTarget
 
 _AHEAD = 3
 _REPORT_SECONDS = 10.0
-SHRINK_SECONDS = 20.0
+# A case of the store tier takes the real system a hundred times as long.
+SHRINK_SECONDS = {"core": 20.0, "store": 60.0}
+GENERATORS = ("core", "store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,8 @@ class Found:
 class FuzzReport:
     """What a fuzz run did. `seconds` is wall time without shrinking; `target_share` the share of the
     worker's time inside the target; `exercised` how often each rule could have been seen broken, `rules` how
-    many cases broke each; `interrupted` that it was stopped before its time."""
+    many cases broke each; `faults` how many steps of each kind did something to the store and were seen to;
+    `interrupted` that it was stopped before its time."""
 
     target: str
     tier: str
@@ -61,6 +67,7 @@ class FuzzReport:
     coverage: Coverage = field(default_factory=Coverage)
     exercised: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
     interrupted: bool = False
 
@@ -89,6 +96,7 @@ def fuzz(
     target: str,
     *,
     seed: int,
+    tier: str = "core",
     seconds: float | None = None,
     cases: int | None = None,
     rules: frozenset[str] = frozenset(),
@@ -98,7 +106,7 @@ def fuzz(
     omit: str = "",
     progress: Callable[[str], None] = lambda line: None,
 ) -> FuzzReport:
-    """Fuzz a target, opened once per worker, for some seconds or a number of cases.
+    """Fuzz a tier of a target, opened once per worker, for some seconds or a number of cases.
 
     `rules`, when given, limits what counts as a divergence; `known_as` is the target's name in the baseline.
     New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to g),
@@ -106,12 +114,14 @@ def fuzz(
 
     Raises:
         TargetProblem: when the target cannot go on.
-        ValueError: when neither seconds nor cases bound the run.
+        ValueError: when neither seconds nor cases bound the run, or nothing is generated for the tier.
     """
     if seconds is None and cases is None:
         raise ValueError("bound the run by seconds or cases")
+    if tier not in GENERATORS:
+        raise ValueError(f"no traces are generated for the tier {tier}")
     baseline = baseline or Baseline()
-    report = FuzzReport(target, "core", seed)
+    report = FuzzReport(target, tier, seed)
     firsts: dict[tuple[str, str], _First] = {}
     name = known_as or target
 
@@ -129,7 +139,10 @@ def fuzz(
         if not report.interrupted and known is None:
             progress(f"making the first {first.finding.rule} trace small")
         try:
-            found = _plain(first, known) if report.interrupted else _explained(workers[0], first, known, omit)
+            if report.interrupted:
+                found = _plain(first, known)
+            else:
+                found = _explained(workers[0], first, known, omit, SHRINK_SECONDS[tier])
         except KeyboardInterrupt:
             report.interrupted = True
             workers[0].cancel()
@@ -159,9 +172,10 @@ def _run(
             return False
         return seconds is None or time.monotonic() - began < seconds
 
+    drawn = _generator(report.tier, workers[0].describe())
     while True:
         while len(queued) < _AHEAD * len(workers) and more():
-            trace = case(report.seed, started)
+            trace = drawn(report.seed, started)
             workers[started % len(workers)].start(trace, omit)
             queued.append(trace)
             started += 1
@@ -192,6 +206,7 @@ def _judge(
     report.worker_seconds += outcome.seconds
     report.target_seconds += outcome.target_seconds
     report.coverage.case(trace)
+    report.faults.update(_faults(trace, outcome))
 
     def visit(seen: Observation, due: Forecast) -> None:
         report.coverage.step(trace, seen, due)
@@ -210,6 +225,23 @@ def _judge(
             firsts[key] = _First(index, trace, divergence.finding, seconds)
 
 
+def _generator(tier: str, described: Description) -> Callable[[int, int], Trace]:
+    """What draws the cases of a tier, within what a target supports."""
+    if tier == "core":
+        axes = Axes().within(described.profiles, described.lacks)
+        return lambda seed, index: case(seed, index, axes)
+    # A connector keeps to the hashes without lookahead.
+    layout = StoreAxes().layout.within(("drop",), described.lacks)
+    return lambda seed, index: store_case(seed, index, StoreAxes(layout=layout))
+
+
+def _faults(trace: Trace, outcome: Outcome) -> list[str]:
+    """The steps that did something to the store, each as often as it was seen to."""
+    seen = {observation.at for observation in outcome.observations if observation.failure is None}
+    names = (fault_name(trace.steps[at]) for at in sorted(seen))
+    return [name for name in names if name is not None]
+
+
 def _plain(first: _First, known: Known | None) -> Found:
     """The first divergence of a kind as it was met."""
     return Found(
@@ -226,7 +258,7 @@ def _plain(first: _First, known: Known | None) -> Found:
     )
 
 
-def _explained(opened: OpenTarget, first: _First, known: Known | None, omit: str) -> Found:
+def _explained(opened: OpenTarget, first: _First, known: Known | None, omit: str, seconds: float) -> Found:
     """The first divergence of a kind, made small unless it is known, and explained."""
     key = (first.finding.rule, first.finding.kind)
 
@@ -234,7 +266,7 @@ def _explained(opened: OpenTarget, first: _First, known: Known | None, omit: str
         found = seek(trace, opened.run(trace, omit), *key)
         return found is not None and (found.rule, found.finding.kind) == key
 
-    trace = first.trace if known is not None else shrink(first.trace, fails, SHRINK_SECONDS)
+    trace = first.trace if known is not None else shrink(first.trace, fails, seconds)
     outcome = opened.run(trace, omit)
     divergence = seek(trace, outcome, *key)
     explanation: tuple[str, ...] = (

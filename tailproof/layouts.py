@@ -13,6 +13,7 @@ from spec.trace import Configuration, Group, Step, Submit, Trace, prompt_length
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Configuration)}
 Edit = Callable[[Configuration], Configuration]
 LIMITS = ("blocks", "budget", "live", "long_prefill")
+_STORE_MODES = ("lookup_async", "decode_saves", "receivers", "load_failures")
 
 
 def features(now: Configuration) -> int:
@@ -24,6 +25,10 @@ def features(now: Configuration) -> int:
         + (now.dcp > 1)
         + (1 if now.retention is None else 2 * (now.retention > 0))
         + (now.speculative > 1)
+        + 3 * (now.store != "off")
+        + 2 * (now.second != "off")
+        + sum(role != "both" for role in now.roles if role != "off")
+        + sum(getattr(now, name) != DEFAULTS[name] for name in _STORE_MODES)
         + len(now.groups)
         + len({group.block for group in now.groups})
         + sum(
@@ -114,6 +119,29 @@ _SWITCHED_OFF: tuple[Edit, ...] = (
 )
 
 
+def without_store(now: Configuration) -> Configuration:
+    """No store, and none of its modes."""
+    plain: dict[str, Any] = {name: DEFAULTS[name] for name in ("store", "second", *_STORE_MODES)}
+    return replace(now, **plain)
+
+
+def _plain_first(now: Configuration) -> Configuration:
+    return replace(now, store="both")
+
+
+def _plain_second(now: Configuration) -> Configuration:
+    return replace(now, second="both" if now.second != "off" else "off")
+
+
+# What can be switched off besides where there is a store.
+_OF_THE_STORE: tuple[Edit, ...] = (
+    without_store,
+    _plain_first,
+    _plain_second,
+    *(_field(name, DEFAULTS[name]) for name in ("second", *_STORE_MODES)),
+)
+
+
 def _without(now: Configuration, edits: Sequence[Edit]) -> Configuration:
     for edit in edits:
         now = edit(now)
@@ -122,11 +150,14 @@ def _without(now: Configuration, edits: Sequence[Edit]) -> Configuration:
 
 def plainer_configurations(now: Configuration) -> Iterator[Configuration]:
     """Everything switched off that can be, then everything but one thing, then one thing at a time."""
-    yield _without(now, _SWITCHED_OFF)
-    yield replace(_without(now, _SWITCHED_OFF), retention=None)
-    for at in range(len(_SWITCHED_OFF)):
-        yield _without(now, (*_SWITCHED_OFF[:at], *_SWITCHED_OFF[at + 1 :]))
-    for edit in _SWITCHED_OFF:
+    edits = _SWITCHED_OFF if now.store == "off" else (*_OF_THE_STORE, *_SWITCHED_OFF)
+    yield _without(now, edits)
+    yield replace(_without(now, edits), retention=None)
+    for at in range(len(edits)):
+        yield _without(now, (*edits[:at], *edits[at + 1 :]))
+    if now.store != "off":
+        yield _without(now, _SWITCHED_OFF)
+    for edit in edits:
         yield edit(now)
     yield replace(now, retention=None)
     if now.dcp > 2:

@@ -11,21 +11,28 @@ from collections.abc import Callable, Iterator
 
 from reference.history import History
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
-from spec.chunking import can_export, must_advance
+from reference.store_oracle import oracles
+from spec.chunking import must_advance
 from spec.geometry import Geometry
 from spec.lookup import window_blocks
 from spec.observation import Entry, Observation, Outcome
 from spec.rules import ORDER
 from spec.trace import Settle, Trace
+from tailproof import circumstances
 from tailproof.accounting import accounting, units
 from tailproof.findings import Divergence, Finding, IncompleteError
+from tailproof.store_judge import store_findings
 from tailproof.variants import VARIANTS
 
 ENGINE_STEPS = ("run", "settle")
+# The end of the kinds of a tail entry that moved past what a resend of the prompt can name.
+PAST_HASHES = "-past-hashes"
 # Kinds of stray entries that take the block of another entry.
 _RENAMED = ("hash-boundary-when-coarse", "promoted-after-export")
 # Rules whose breach costs hits or tells something wrong, and leaves the content of the cache right.
-_LOSSES = frozenset(("CP7", "PM1", "LK1", "LK2", "RT2", "CH1", "CH2", "AC2", "AC3"))
+_LOSSES = frozenset(
+    ("CP7", "PM1", "LK1", "LK2", "LK4", "RT2", "CH1", "CH2", "AC2", "AC3", "TS1", "TS3", "TS5", "TS6", "TS7")
+)
 
 
 def compare(
@@ -54,11 +61,13 @@ def divergences(
     Raises:
         IncompleteError: as `compare` does.
     """
-    oracle = Oracle(trace)
+    engines = oracles(trace)
+    oracle = engines[0]
     if outcome.observations and (wrong := units(oracle, outcome)):
         yield Divergence(wrong, 0, outcome.observations[0].at)
         return
     for index, observation in enumerate(outcome.observations):
+        oracle = engines[observation.engine]
         forecast = oracle.forecast(observation)
         findings = sorted(judge(oracle, observation, forecast), key=lambda one: ORDER[one.rule])
         if visit is not None:
@@ -94,7 +103,8 @@ def seek(trace: Trace, outcome: Outcome, rule: str, kind: str) -> Divergence | N
 
 
 def _harmless(finding: Finding) -> bool:
-    return finding.rule in _LOSSES or (finding.rule == "RT1" and finding.kind.startswith("missing"))
+    lost = finding.kind.startswith("missing") or finding.kind.endswith(PAST_HASHES)
+    return finding.rule in _LOSSES or (finding.rule == "RT1" and lost)
 
 
 def _silent(trace: Trace) -> set[int]:
@@ -116,6 +126,10 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
             text = (
                 f"{text}; the next stop is within the {ahead} tokens before the end that draft modules need"
             )
+        if failure.kind == "stuck" and (why := oracle.after_failed_load()):
+            kind = "load-retried-forever" if why == "retried" else "stuck-after-failed-load"
+            yield Finding("LV2", kind, f"{text}; a load failed before")
+            return
         if failure.kind == "exception" and oracle.geometry.unfinished and not oracle.geometry.annotated:
             kind = f"{kind}-unfinished"
         yield Finding("LV1", kind, text)
@@ -123,13 +137,17 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)
         yield from _junction(oracle.geometry, admission)
+    for admission in forecast.loadings:
+        yield from _junction(oracle.geometry, admission)
+    if forecast.store is not None:
+        yield from store_findings(oracle, observation, forecast)
     for chunk in forecast.chunks:
-        yield from _chunk(oracle.geometry, chunk)
+        yield from _chunk(oracle.geometry, chunk, forecast.store.misused if forecast.store else frozenset())
     yield from _visible_entries(oracle, observation, forecast)
     yield from _content(oracle, observation, forecast)
     yield from _ends(oracle, observation, forecast)
     yield from _progress(oracle, observation, forecast)
-    yield from _quiescence(oracle, observation)
+    yield from _quiescence(oracle, observation, forecast)
     yield from _reset(oracle, observation, forecast)
     yield from accounting(oracle, observation, forecast)
 
@@ -193,48 +211,28 @@ def _junction(geometry: Geometry, admission: AdmissionForecast) -> Iterator[Find
         yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)
 
 
-def _chunk(geometry: Geometry, chunk: ChunkForecast) -> Iterator[Finding]:
+def _chunk(
+    geometry: Geometry, chunk: ChunkForecast, misused: frozenset[str] = frozenset()
+) -> Iterator[Finding]:
     """Mode "chunks": how far a chunk goes is the system's choice, what it must not pass is not."""
     item, request = chunk.scheduled, chunk.history.id
     span = f"request {request!r} computed [{item.start}, {item.end})"
-    if chunk.expected_start is None:
+    if chunk.expected_start is None and request in misused:
+        yield Finding("LV2", "failed-load-used", f"{span}, behind a load that failed", request)
+    elif chunk.expected_start is None:
         yield Finding("CH5", "not-admitted", f"{span}, but was neither running nor admitted", request)
     elif item.start != chunk.expected_start:
         yield Finding("CH5", "contiguous", f"{span}, due was a start at {chunk.expected_start}", request)
     if item.end <= item.start:
         yield Finding("CH2", "empty-chunk", f"{span}: nothing", request)
+    if chunk.prefill and 0 < chunk.history.known - item.end < geometry.lookahead:
+        text = f"{span}, nearer to its end than the {geometry.lookahead} tokens that draft modules read ahead"
+        yield Finding("CH1", "ends-in-lookahead", text, request, item.end)
     for name, stop in chunk.stops.items():
         if item.start < stop < item.end:
             rule = "CP7" if name == "checkpoint" else "CH1"
-            kind = f"jumped-{name}{_circumstance(geometry, chunk, name)}"
+            kind = f"jumped-{name}{circumstances.jumped(geometry, chunk, name)}"
             yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request, stop)
-
-
-def _smallest(geometry: Geometry) -> str:
-    """vLLM splits on the smallest block of all groups, where that is not the Mamba block."""
-    return "-smallest-block" if geometry.smallest < geometry.mamba_block else ""
-
-
-def _circumstance(geometry: Geometry, chunk: ChunkForecast, name: str) -> str:
-    """What is special about a chunk that jumped over a stop, so that one known fault hides no other."""
-    item, history = chunk.scheduled, chunk.history
-    if suffix := _smallest(geometry):
-        return suffix
-    if history.known > history.prompt and name != "junction":
-        return "-resumed"
-    if name == "checkpoint" and not geometry.fine and geometry.align > geometry.mamba_block:
-        return "-off-block-grid"
-    position = geometry.checkpoint(history.known)
-    whole = can_export(
-        item.start,
-        history.known,
-        position,
-        geometry.unit,
-        geometry.mamba_block,
-        geometry.mamba[0].checkpoint_alignment,
-    )
-    cut = whole and name == "checkpoint" and item.end < history.prefill_end
-    return "-cut-at-junction" if cut else ""
 
 
 def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
@@ -250,18 +248,38 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
         return
     for entry in forecast.held:
         text = f"{_place(oracle, entry)} vanished while request {entry.request!r} holds its block"
-        yield Finding("RT1", "evicted-in-use", text, entry.request, entry.position)
+        yield Finding(
+            "RT1", f"evicted-in-use{_past_hashes(oracle, entry)}", text, entry.request, entry.position
+        )
     if observation.wasted:
         text = f"{observation.wasted} blocks with entries were taken while others held none"
         yield Finding("RT1", "evicted-needlessly", text)
     if forecast.roomy or observation.evicted == 0:
         why = "the pool has room" if forecast.roomy else "no block was taken from the cache"
+        told = {oracle.cache.key_of(entry, oracle.histories) for entry in forecast.held}
         for entry in forecast.lost:
+            if oracle.cache.key_of(entry, oracle.histories) in told:
+                continue
             text = f"{_place(oracle, entry)} vanished although {why}"
-            kind = "lost"
+            kind = f"lost{_past_hashes(oracle, entry)}"
             if any(found.kind in _RENAMED for found in strays.values()):
                 kind, text = "lost-to-another-key", f"{text}: its block was registered under another key"
             yield Finding("RT1", kind, text, entry.request, entry.position)
+
+
+def _past_hashes(oracle: Oracle, entry: Entry) -> str:
+    """Where hashes cover several tokens to come, vLLM goes by P − 1 all the same, past what a resend of the prompt
+    can name: as outputs arrive, it moves the attention entry of the prompt's tail on to there, and it keeps
+    states and windows for there."""
+    geometry, history = oracle.geometry, oracle.histories[entry.request]
+    group = geometry.groups[entry.group]
+    if geometry.hash_lookahead < 2:
+        return ""
+    if group.kind == "full":
+        tail = entry.position == geometry.checkpoint(history.prompt) and entry.position % group.block
+        return PAST_HASHES if tail else ""
+    grid = group.block if group.kind == "mamba" else geometry.grid
+    return PAST_HASHES if (history.prompt - 1) // grid * grid > geometry.checkpoint(history.prompt) else ""
 
 
 def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry]) -> Finding:
@@ -278,11 +296,12 @@ def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry
             beside = "-beside-export"
     if kind == "mamba" and oracle.geometry.unfinished and not oracle.geometry.annotated:
         beside = "-unfinished"
+    beside = beside or _past_hashes(oracle, entry)
     group = oracle.geometry.groups[entry.group]
     sparse = oracle.geometry.fine and oracle.configuration.retention is not None
     if group.window and sparse and checkpoint:
         needed = window_blocks(checkpoint, group.block, group.window, group.margin)
-        beside = "-sparse" if entry.position in needed else ""
+        beside = "-sparse" if entry.position in needed else beside
     if kind == "mamba" and entry.position == checkpoint:
         text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
         if any(other.request == entry.request for other in stray):
@@ -321,7 +340,7 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
             )
             return Finding(
                 "CH3",
-                f"partial-block-as-full{_smallest(oracle.geometry)}",
+                f"partial-block-as-full{circumstances.partial_block(oracle.geometry, chunk)}",
                 text,
                 item.request,
                 entry.position,
@@ -329,11 +348,18 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
     if oracle.cache.key_of(entry, oracle.histories) in oracle.displaced:
         text = f"{place} became visible after an export had taken its place"
         return Finding("CH4", "promoted-after-export", text, entry.request, entry.position)
+    if oracle.cache.key_of(entry, oracle.histories) in oracle.overrun:
+        text = (
+            f"{place} is visible, but no state was computed there: an earlier chunk began inside its block and "
+            "ran past it"
+        )
+        kind = f"partial-block-as-full{circumstances.smallest(oracle.geometry)}"
+        return Finding("CH3", kind, text, entry.request, entry.position)
     text = f"{place} is visible, but no chunk ended or exported there"
     kind = "mid-chunk"
     geometry = oracle.geometry
     for chunk in forecast.chunks:
-        boundary = geometry.profile.checkpoint(chunk.history.prompt, geometry.unit, geometry.eagle)
+        boundary = geometry.checkpoint_on(chunk.history.prompt, geometry.unit)
         if not geometry.fine and entry.position == boundary and _has_prefix(oracle, chunk.history, entry):
             kind = "hash-boundary-when-coarse"
     if kind == "mid-chunk" and geometry.unfinished and not geometry.annotated:
@@ -344,7 +370,7 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
 def _has_prefix(oracle: Oracle, history: History, entry: Entry) -> bool:
     """Whether a request begins with the prefix of an entry."""
     unit = oracle.geometry.unit
-    if len(history.numbers) * unit < entry.position:
+    if len(history.ahead) * unit < entry.position:
         return False
     owner = oracle.histories[entry.request]
     return history.number(entry.position, unit) == owner.number(entry.position, unit)
@@ -381,7 +407,7 @@ def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> It
             history, unit = oracle.histories[read.request], oracle.geometry.unit
             on_grid = read.position % unit == 0 and read.position <= len(history.numbers) * unit
             if on_grid and oracle.cache.key(read.group, history, read.position) in oracle.passed:
-                kind = f"state-of-passed-boundary{_smallest(oracle.geometry)}"
+                kind = f"state-of-passed-boundary{circumstances.smallest(oracle.geometry)}"
                 why = ", a block end that an earlier chunk ran past"
             if kind == "state" and oracle.geometry.unfinished and not oracle.geometry.annotated:
                 kind = "state-unfinished"
@@ -421,8 +447,11 @@ def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     if observation.do not in (*ENGINE_STEPS, "abort"):
         return
     finished = {item.request: item for item in observation.finished}
+    refused = forecast.store.refused if forecast.store is not None else frozenset()
     for request, item in finished.items():
         history = oracle.histories[request]
+        if request in refused:
+            continue
         ended = observation.do in ENGINE_STEPS
         due = tuple(history.sampled if ended else history.sampled[: len(item.outputs)])
         count = len(item.outputs)
@@ -461,17 +490,24 @@ def _progress(oracle: Oracle, observation: Observation, forecast: Forecast) -> I
     for request in observation.preempted:
         text = f"request {request!r} was preempted although the pool has room"
         yield Finding("CH2", "preempted", text, request)
+    away = forecast.store.away if forecast.store is not None else frozenset()
+    left = [request for request in forecast.live_before if request not in away]
     # A request that only waits to be told of its end may hold the slot that another one needs.
-    if not forecast.complete and not must_advance(len(observation.scheduled), bool(forecast.live_before)):
-        waiting = ", ".join(forecast.live_before)
+    if not forecast.complete and not must_advance(len(observation.scheduled), bool(left)):
+        waiting = ", ".join(left)
+        if oracle.after_failed_load():
+            text = f"a step scheduled nothing although {waiting} had work left; a load failed before"
+            yield Finding("LV2", "stalled-after-failed-load", text)
+            return
         kind = "stalled-in-lookahead" if oracle.in_lookahead() else "stalled"
         yield Finding("CH2", kind, f"a step scheduled nothing although {waiting} had work left")
 
 
-def _quiescence(oracle: Oracle, observation: Observation) -> Iterator[Finding]:
+def _quiescence(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "quiescence": with nothing running every block but the null block is free."""
     due = oracle.configuration.blocks - 1
-    if not observation.running and observation.free != due:
+    at_rest = not observation.running and (forecast.store is None or forecast.store.at_rest)
+    if at_rest and observation.free != due:
         yield Finding("LT3", "free-blocks", f"{observation.free} blocks are free at rest, due were {due}")
 
 

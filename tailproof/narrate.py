@@ -6,14 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reference.oracle import AdmissionForecast, Forecast, Oracle
+from reference.store_oracle import oracles
 from spec.geometry import Geometry
 from spec.observation import Observation, Outcome
 from spec.rules import RULES
 from spec.trace import TURN, Abort, Configuration, Submit, Trace, prompt_length
-from tailproof.argue import LISTED, argument, count, places
+from tailproof.argue import argument
 from tailproof.axis import Mark, Span, draw
 from tailproof.evidence import KINDS, Evidence, Registration
 from tailproof.findings import Divergence
+from tailproof.narrate_store import is_still, meddling, shown, standing, store_setting
+from tailproof.words import LISTED, count, places
 
 _MOST_LINES = 16
 _LEAST_EVENTS = 4
@@ -82,6 +85,9 @@ def setting(configuration: Configuration) -> str:
         parts.append(f"EAGLE with {configuration.speculative} draft{plural}{own}, {marked}")
     else:
         parts.append("no EAGLE")
+    if geometry.hash_lookahead:
+        plural = "" if geometry.hash_lookahead == 1 else "s"
+        parts.append(f"hashes that cover {geometry.hash_lookahead} more token{plural}")
     alignment = geometry.mamba[0].checkpoint_alignment
     parts.append("states at chunk ends" if alignment is None else f"exports aligned to {alignment}")
     retention = configuration.retention
@@ -101,17 +107,19 @@ def setting(configuration: Configuration) -> str:
         parts.append("asynchronous scheduling")
     if configuration.events:
         parts.append("KV events")
+    parts.extend(store_setting(configuration))
     return ", ".join(parts)
 
 
 def _story(trace: Trace, outcome: Outcome, divergence: Divergence) -> tuple[list[str], list[str]]:
     """What happened until the divergence, and the argument at it."""
-    oracle = Oracle(trace)
-    evidence = Evidence(oracle)
+    engines = [Evidence(oracle) for oracle in oracles(trace)]
     lines: list[str] = []
     arrivals: list[tuple[int, str]] = []
     quiet: list[tuple[int, Observation]] = []
     for index, observation in enumerate(outcome.observations[: divergence.index + 1]):
+        evidence = engines[observation.engine]
+        oracle = evidence.oracle
         forecast, step, last = (
             oracle.forecast(observation),
             oracle.step(observation),
@@ -127,9 +135,12 @@ def _story(trace: Trace, outcome: Outcome, divergence: Divergence) -> tuple[list
         if not quiet or quiet[-1][0] < index:
             lines.extend(_computed(quiet))
             quiet.clear()
-            lines.extend(_told(evidence, index, observation, forecast))
+            lines.extend(_told(evidence, index, observation, forecast, divergence.rule))
         if last:
-            return lines, list(argument(evidence, index, observation, forecast, divergence.finding))
+            reasons = list(argument(evidence, index, observation, forecast, divergence.finding))
+            if _concerns_blocks(divergence, observation):
+                reasons.extend(standing(trace, outcome, index))
+            return lines, reasons
         evidence.learn(index, observation, forecast)
         oracle.adopt(observation, forecast)
     return lines, []
@@ -145,7 +156,13 @@ def _is_quiet(oracle: Oracle, observation: Observation) -> bool:
         observation.failure,
         any(oracle.geometry.groups[entry.group].kind == "mamba" for entry in observation.published),
     )
-    return observation.do in ("run", "settle") and not any(other)
+    return observation.do in ("run", "settle") and not any(other) and is_still(observation.store)
+
+
+def _concerns_blocks(divergence: Divergence, observation: Observation) -> bool:
+    """Whether who holds what is part of the explanation."""
+    stuck = observation.failure is not None and observation.failure.kind in ("stuck", "hang")
+    return stuck or divergence.rule[:2] == "LT"
 
 
 def _arrived(arrivals: Sequence[tuple[int, str]]) -> list[str]:
@@ -176,9 +193,12 @@ def _steps(first: int, last: int) -> str:
     return f"steps {first} to {last}"
 
 
-def _told(evidence: Evidence, index: int, observation: Observation, forecast: Forecast) -> Iterator[str]:
+def _told(
+    evidence: Evidence, index: int, observation: Observation, forecast: Forecast, rule: str
+) -> Iterator[str]:
     """A step that did more than compute."""
-    oracle, where = evidence.oracle, f"step {index}:"
+    oracle = evidence.oracle
+    where = f"step {index}{_at_engine(oracle)}:"
     step = oracle.step(observation)
     if isinstance(step, Abort):
         yield f"{where} {step.id} is aborted."
@@ -187,6 +207,8 @@ def _told(evidence: Evidence, index: int, observation: Observation, forecast: Fo
         took = "takes effect" if observation.reset else "is refused"
         tail = f"; {' and '.join(again)} must start again" if again else ""
         yield f"{where} a reset of the local cache {took}{tail}."
+    elif meddled := meddling(step):
+        yield f"{where} {meddled}."
     registrations = evidence.registrations(index, observation, forecast)
     junctions = {one.history.id: one.admitted.junction for one in forecast.admissions}
     admissions = {one.history.id: one for one in forecast.admissions}
@@ -209,18 +231,25 @@ def _told(evidence: Evidence, index: int, observation: Observation, forecast: Fo
     if others := [one for one in registrations if one.span is None]:
         owners = " and ".join(dict.fromkeys(one.request for one in others))
         yield f"{where} {owners} computes nothing, but there appears {_registered(evidence, others, 0)}."
+    if of_store := list(shown(oracle, observation, forecast, pins=rule[:2] == "LT")):
+        yield f"{where} {'; '.join(of_store)}."
+
+
+def _at_engine(oracle: Oracle) -> str:
+    return f", engine {oracle.engine}" if oracle.configuration.second != "off" else ""
 
 
 def _arrival(oracle: Oracle, step: Submit) -> str:
     history = oracle.histories[step.id]
     checkpoint = f"checkpoint {oracle.geometry.checkpoint(history.prompt)}"
+    where = f", at{_at_engine(oracle).removeprefix(',')}" if _at_engine(oracle) else ""
     salt = f" under the salt {step.salt!r}" if step.salt else ""
     for other in oracle.histories.values():
         if other.order < history.order and other.submit.prompt == step.prompt:
-            return f"{step.id}{_ARRIVES}the prompt of {other.id}{salt}"
+            return f"{step.id}{_ARRIVES}the prompt of {other.id}{salt}{where}"
     parts = " + ".join(_part(name, length) for name, length in step.prompt)
     size = count(history.prompt, "token")
-    return f"{step.id}{_ARRIVES}{size} ({parts}){salt}, {checkpoint}"
+    return f"{step.id}{_ARRIVES}{size} ({parts}){salt}, {checkpoint}{where}"
 
 
 def _part(name: str, length: int) -> str:

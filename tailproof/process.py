@@ -20,6 +20,7 @@ from adapters.protocol import Description, Hello, Job, Reply, read_message, trac
 from spec.observation import Failure, Observation, Outcome
 from spec.trace import NAMES, Trace, TraceError
 from tailproof.environments import cache_folder
+from tailproof.system_libraries import store_environment
 
 START_SECONDS = 300.0
 FIRST_CASE_SECONDS = 180.0
@@ -181,6 +182,9 @@ class Worker:
         )
         # Small tensors: more threads only fight over the cores that the parent needs.
         environment.setdefault("OMP_NUM_THREADS", "1")
+        environment.update(store_environment(self._python))
+        # What the target leaves in its folder for temporary files ends with the worker.
+        environment["TMPDIR"] = self._folder.name
         command = [str(self._python), "-P", "-m", "adapters.worker", self._system, str(self._progress)]
         try:
             with errors.open("wb") as sink:

@@ -197,7 +197,7 @@ class Reach:
         self._rows: tuple[dict[str, int], ...] = ()
         self._tight_rows: tuple[dict[str, int], ...] = ()
         self._block = 1
-        self._running: tuple[str, ...] = ()
+        self._running: dict[int, tuple[str, ...]] = {}
         self._prefilling: set[str] = set()
 
     def case(self, features: tuple[str, ...], mamba_block: int) -> None:
@@ -205,7 +205,7 @@ class Reach:
         self._rows = tuple(self.counts[axis] for axis in features)
         self._tight_rows = (*self._rows, self.counts[TIGHT])
         self._block = mamba_block
-        self._running = ()
+        self._running.clear()
         self._prefilling.clear()
 
     def step(self, step: Step, observation: Observation, forecast: Forecast) -> list[str]:
@@ -214,7 +214,7 @@ class Reach:
         for row in self._rows if forecast.roomy else self._tight_rows:
             for phase in phases:
                 row[phase] += 1
-        self._running = observation.running
+        self._running[observation.engine] = observation.running
         return phases
 
     def _phases(self, step: Step, observation: Observation, forecast: Forecast) -> Iterator[str]:
@@ -224,7 +224,7 @@ class Reach:
                 yield "next turn of an earlier request"
         elif isinstance(step, ResetLocal):
             yield "reset taken" if observation.reset else "reset refused"
-            if step.running and observation.reset and self._running:
+            if step.running and observation.reset and self._running.get(observation.engine):
                 yield "reset of running requests"
         elif isinstance(step, Run | Settle):
             yield from self._engine_phases(step, observation, forecast)
@@ -232,7 +232,7 @@ class Reach:
             yield self._aborted(finished) if isinstance(step, Abort) else "finished"
 
     def _aborted(self, finished: Finished) -> str:
-        if finished.request not in self._running:
+        if not any(finished.request in running for running in self._running.values()):
             return "aborted while waiting"
         return "aborted in prefill" if finished.request in self._prefilling else "aborted in decode"
 
@@ -315,17 +315,17 @@ def reach_lines(reach: Reach, target: str) -> Iterator[str]:
     undrawn = [axis for axis in AXES if not any(reach.counts[axis].values())]
     unmet = [phase for phase in PHASES if not any(row[phase] for row in reach.counts.values())]
     unmet = [phase for phase in unmet if any(phase == cell[1] for cell in empty)]
-    yield from _folded("no case has", undrawn)
-    yield from _folded("no case meets", unmet)
+    yield from folded("no case has", undrawn)
+    yield from folded("no case meets", unmet)
     for axis in AXES:
         left = [phase for row, phase in empty if row == axis and phase not in unmet]
         if axis not in undrawn:
-            yield from _folded(f"empty: {axis} ×", left)
+            yield from folded(f"empty: {axis} ×", left)
     wrong = [f"{axis} × {phase}" for axis, phase in reach.contradicted(target)]
-    yield from _folded("met, though declared impossible (a fault of tailproof):", wrong)
+    yield from folded("met, though declared impossible (a fault of tailproof):", wrong)
 
 
-def _folded(head: str, names: list[str]) -> list[str]:
+def folded(head: str, names: list[str]) -> list[str]:
     """A head and names as lines of bounded width; nothing without names."""
     if not names:
         return []

@@ -9,12 +9,19 @@ import msgspec
 
 from tailproof import environments
 from tailproof.process import TargetProblem
-from tailproof.targets import DEFAULT, Target, TargetNameError, open_target
+from tailproof.targets import DEFAULT, OVERLAYS, Target, TargetNameError, known_versions, open_target
+from tailproof.wheels import SourceProblem, forget
 
 
 def listed_targets() -> list[str]:
     """The default target, the reference, and what was added."""
     return list(dict.fromkeys((DEFAULT, "reference", *_added())))
+
+
+def known_but_not_listed() -> list[str]:
+    """Versions that can be added by name."""
+    listed = listed_targets()
+    return [name for name in known_versions() if name not in listed]
 
 
 def add_target(name: str, progress: Callable[[str], None]) -> None:
@@ -34,12 +41,24 @@ def add_target(name: str, progress: Callable[[str], None]) -> None:
 
 
 def remove_target(name: str) -> bool:
-    """Forget a target and drop its environment; False when it was neither listed nor built."""
+    """Forget a target and drop what was built or fetched for it; False when it was neither listed nor there.
+
+    Raises:
+        TargetNameError: for a name that means nothing.
+        TargetProblem: when its files cannot be deleted.
+    """
     target = Target.parse(name)
     added = _added()
     _write([other for other in added if other != name])
-    built = target.kind == "installed" and name in environments.known_targets()
-    return (built and environments.remove(name)) or name in added
+    dropped = False
+    if target.kind == "installed" and name in environments.known_targets():
+        dropped = environments.remove(name)
+    elif target.kind == "installed" and target.argument in OVERLAYS:
+        try:
+            dropped = forget(target.argument)
+        except SourceProblem as problem:
+            raise TargetProblem(str(problem)) from problem
+    return dropped or name in added
 
 
 def _added() -> list[str]:

@@ -36,6 +36,11 @@ class ReplayFile:
     explanation: tuple[str, ...] = ()
 
     @property
+    def tier(self) -> str:
+        """The tier that runs the trace."""
+        return "core" if self.trace.configuration.store == "off" else "store"
+
+    @property
     def fingerprint(self) -> str:
         """Names the divergence: rule, kind and a digest of the trace."""
         return fingerprint(self.rule, self.kind, self.trace)

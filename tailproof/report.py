@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import os
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from proofs.wrong import WRONG
 from spec.rules import RULES
 from tailproof.check import VERDICTS, CheckReport, Verdict
 from tailproof.coverage import TAGS
+from tailproof.coverage_store import store_lines
 from tailproof.fuzz import Found, FuzzReport
-from tailproof.reach import reach_lines, reach_table, unsupported
+from tailproof.reach import folded, reach_lines, reach_table, unsupported
 from tailproof.seeds import LATER, SeedResult
 from tailproof.targets import Target, tier_states
 
@@ -103,11 +104,22 @@ def fuzz_lines(report: FuzzReport, reach: bool = False) -> Iterator[str]:
         yield ""
     yield from reach_lines(report.coverage.reach, report.target)
     yield ""
+    if report.tier == "store":
+        yield "how often each feature and phase of the store was reached:"
+        yield from store_lines(report.coverage.store)
+        yield ""
+        yield from folded("steps that meddled with the store, as far as seen:", fault_counts(report))
+        yield ""
     for found in report.found:
         yield from (line.replace("{target}", report.target) for line in divergence_lines(found))
         yield ""
     new = len(report.broken)
     yield f"{new} new divergences, {len(report.found) - new} known" if report.found else "no divergence"
+
+
+def fault_counts(report: FuzzReport) -> list[str]:
+    """The steps that did something to the store, by kind, with how many were seen to."""
+    return [f"{count} {name}" for name, count in sorted(report.faults.items())]
 
 
 def fuzz_document(report: FuzzReport) -> dict[str, Any]:
@@ -123,7 +135,9 @@ def fuzz_document(report: FuzzReport) -> dict[str, Any]:
         "cases_per_second": round(report.cases / report.seconds, 2) if report.seconds else 0.0,
         "target_share": round(report.target_share, 4),
         "interrupted": report.interrupted,
-        "coverage": {tag: report.coverage.counts[tag] for tag in TAGS},
+        "coverage": {tag: report.coverage.counts[tag] for tag in TAGS} | _store_totals(report),
+        "store_reach": report.coverage.store.counts if report.tier == "store" else {},
+        "faults": dict(sorted(report.faults.items())),
         "reach": report.coverage.reach.counts,
         "unsupported": unsupported(report.target),
         "exercised": dict(sorted(report.exercised.items())),
@@ -131,25 +145,45 @@ def fuzz_document(report: FuzzReport) -> dict[str, Any]:
     }
 
 
+def _store_totals(report: FuzzReport) -> dict[str, int]:
+    return report.coverage.store.totals if report.tier == "store" else {}
+
+
 # seeds
 
 
-def seed_lines(results: list[SeedResult]) -> Iterator[str]:
-    """The seed table for the terminal."""
+def seed_lines(results: list[SeedResult], problems: Mapping[str, str] | None = None) -> Iterator[str]:
+    """The seed table for the terminal: the spec's hit under each profile in use, then the one observed on each
+    target, with a "!" where it is not what the target's profile makes due."""
     targets = list(dict.fromkeys(name for result in results for name in result.observed))
-    rows = [("case", "U", "B", "P", "EAGLE", "spec", *targets)]
+    profiles = list(dict.fromkeys(("drop", *(one for result in results for one in result.profiles.values()))))
+    heads = [f"spec {profile}" for profile in profiles] if len(profiles) > 1 else ["spec"]
+    rows = [("case", "U", "B", "P", "EAGLE", *heads, *targets)]
     for result in results:
         case = result.case
-        seen = (str(result.observed.get(name, "")) for name in targets)
         eagle = "on" if case.eagle else "off"
-        rows.append(
-            (case.id, str(case.unit), str(case.block), str(case.prompt), eagle, str(result.spec), *seen)
-        )
+        specs = (str(result.specs[profile]) for profile in profiles)
+        seen = (_seen(result, name) for name in targets)
+        rows.append((case.id, str(case.unit), str(case.block), str(case.prompt), eagle, *specs, *seen))
     yield from table(rows)
+    if any(result.is_wrong(name) for result in results for name in result.observed):
+        yield "! is not what is due"
+    for reason in dict.fromkeys(reason for result in results for reason in result.lacking.values()):
+        yield f"- {reason}"
+    yield from (f"could not run: {problem}" for problem in (problems or {}).values())
     yield from (f"not run: {line}" for line in LATER)
 
 
-def seed_document(results: list[SeedResult]) -> dict[str, Any]:
+def _seen(result: SeedResult, target: str) -> str:
+    if target not in result.observed:
+        return ""
+    if target in result.lacking:
+        return "-"
+    seen = result.observed[target]
+    return f"{'none' if seen is None else seen}{'!' if result.is_wrong(target) else ''}"
+
+
+def seed_document(results: list[SeedResult], problems: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The seed table as the contract has it."""
     return {
         "format": FORMAT,
@@ -163,11 +197,17 @@ def seed_document(results: list[SeedResult]) -> dict[str, Any]:
                 "block": result.case.block,
                 "align": result.case.block,
                 "eagle": result.case.eagle,
+                "exports": result.case.exports,
+                "marked": result.case.marked,
                 "spec": result.spec,
+                "specs": dict(result.specs),
+                "profiles": dict(result.profiles),
                 "observed": dict(result.observed),
+                "lacking": dict(result.lacking),
             }
             for result in results
         ],
+        "problems": dict(problems or {}),
     }
 
 
@@ -188,6 +228,8 @@ def check_lines(report: CheckReport, strict: bool) -> Iterator[str]:
     for fuzzed in report.fuzzed:
         yield from (f"  {line}" if line else "" for line in fuzz_lines(fuzzed))
         yield ""
+    for skipped in report.skipped:
+        yield f"not run: {skipped.target}, tier {skipped.tier}: {skipped.reason}"
     for problem in report.problems:
         yield f"could not run: {problem}"
     yield "verdicts"
@@ -237,6 +279,10 @@ def check_document(report: CheckReport) -> dict[str, Any]:
             {"target": fuzzed.target, **divergence_document(found)}
             for fuzzed in report.fuzzed
             for found in fuzzed.found
+        ],
+        "skipped": [
+            {"target": skipped.target, "tier": skipped.tier, "reason": skipped.reason}
+            for skipped in report.skipped
         ],
         "problems": report.problems,
         "interrupted": report.interrupted,
@@ -349,14 +395,16 @@ def targets_document(names: Iterable[str]) -> dict[str, Any]:
     return {"format": FORMAT, "targets": documents}
 
 
-def target_lines(names: Iterable[str]) -> Iterator[str]:
-    """Targets for the terminal."""
+def target_lines(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
+    """Targets for the terminal, and which `more` can be added by name."""
     replaced: list[str] = []
     for document in targets_document(names)["targets"]:
         yield f"{document['name']} ({document['kind']})"
         for tier, state in document["tiers"].items():
             yield f"  {tier:<7}{state}"
         replaced = document["replaced"] or replaced
+    if others := ", ".join(more):
+        yield f"can be added: {others}"
     if replaced:
         yield "in vLLM targets these parts are stood in for:"
         yield from (f"  {line}" for line in replaced)

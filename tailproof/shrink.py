@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from spec.geometry import Geometry, GeometryError
-from spec.trace import TURN, ResetLocal, Run, Settle, Submit, Trace, TraceError, validate
+from spec.trace import TURN, DropKeys, ResetLocal, Run, Settle, Submit, Trace, TraceError, validate
 from tailproof.candidates import (
     fitted,
     longest,
@@ -34,6 +34,7 @@ from tailproof.layouts import (
     smaller_layouts,
 )
 from tailproof.process import TargetProblem
+from tailproof.store_candidates import oddity, plainer_store, repaired
 
 Fails = Callable[[Trace], bool]
 Value = Callable[[Trace], int]
@@ -46,7 +47,8 @@ def measure(trace: Trace) -> tuple[int, ...]:
 
     Requests, features switched on, steps, engine steps that are counted out, peculiarities of single steps,
     different prompts, parts of prompts, different segments, tokens, accepted drafts and priorities, sizes of
-    the layout, and limits other than the default.
+    the layout, and limits other than the default. A store and a second engine are features, what they ask of
+    a step is a peculiarity, and lost keys count with the accepted drafts.
     """
     now, submits = trace.configuration, list(trace.submits())
     parts = [part for submit in submits for part in submit.prompt]
@@ -58,13 +60,15 @@ def measure(trace: Trace) -> tuple[int, ...]:
         sum(step.steps for step in steps if isinstance(step, Run)),
         sum((submit.salt is not None) + (submit.priority > 0) for submit in submits)
         + sum(name.startswith(TURN) for name, _ in parts)
-        + sum(isinstance(step, ResetLocal) and step.running for step in steps),
+        + sum(isinstance(step, ResetLocal) and step.running for step in steps)
+        + sum(map(oddity, steps)),
         len({submit.prompt for submit in submits}),
         len(parts),
         len({name for name, _ in parts}),
         sum(length for _, length in parts) + sum(submit.outputs for submit in submits),
         sum(step.accept for step in steps if isinstance(step, Run | Settle))
-        + sum(abs(submit.priority) for submit in submits),
+        + sum(abs(submit.priority) for submit in submits)
+        + sum(step.count for step in steps if isinstance(step, DropKeys)),
         now.unit
         + now.dcp
         + now.speculative
@@ -105,7 +109,7 @@ class _Search:
 
     def take(self, candidate: Trace) -> bool:
         """Make a candidate the best if it is plainer and still fails; whether it was."""
-        candidate = fitted(candidate)
+        candidate = fitted(repaired(candidate))
         if measure(candidate) >= self._least or not self._holds(candidate):
             return False
         self.best, self._least = candidate, measure(candidate)
@@ -164,6 +168,7 @@ def _search(search: _Search) -> None:
         before = search.best
         _drop_requests(search)
         _drop_steps(search)
+        search.take_all(plainer_store)
         search.take_all(_plainer)
         search.take_all(reshaped)
         search.take_all(other_prompts)
@@ -239,7 +244,7 @@ def _shorten(search: _Search) -> None:
     now = search.best.configuration
     sizes = sorted({alignment(now), *(group.block for group in now.groups), now.unit, 1}, reverse=True)
     for index, step in enumerate(search.best.steps):
-        for name, least in (("outputs", 1), ("steps", 1), ("accept", 0), ("priority", 0)):
+        for name, least in (("outputs", 1), ("steps", 1), ("accept", 0), ("priority", 0), ("count", 1)):
             if hasattr(step, name):
                 search.lower(_field(index, name), _field_cut(index, name), 1, least)
     names = dict.fromkeys(name for submit in search.best.submits() for name, _ in submit.prompt)

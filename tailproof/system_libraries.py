@@ -18,9 +18,17 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-from adapters.mooncake.installation import SYSTEM_PACKAGES, ServerError, find, missing_libraries, remedy
+from adapters.mooncake.installation import (
+    SYSTEM_PACKAGES,
+    ServerError,
+    find,
+    library_path,
+    missing_libraries,
+    remedy,
+)
 from tailproof.environments import EnvironmentProblem, cache_folder
 
 _DOWNLOAD_SECONDS = 120.0
@@ -70,6 +78,16 @@ def prepare_store(python: Path, progress: Callable[[str], None]) -> Path | None:
         return ensure(programs, progress)
     except (ServerError, EnvironmentProblem) as problem:
         raise LibraryProblem(str(problem)) from problem
+
+
+@lru_cache
+def store_environment(python: Path) -> dict[str, str]:
+    """The environment in which a process of `python` finds what the store's client needs; {} where nothing
+    is to be added, or where the store cannot be used anyway."""
+    try:
+        return library_path(locate(find(python).programs()).folder)
+    except (ServerError, EnvironmentProblem):
+        return {}
 
 
 def locate(programs: Sequence[Path]) -> Libraries:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections import deque
+from collections import ChainMap, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,17 +12,25 @@ from typing import Protocol
 from adapters.protocol import Description, Job, trace_document
 from adapters.worker import run_job
 from reference.engine import SlowEngine
+from reference.store_engine import StoreEngine, StoreSession
 from spec.observation import Outcome
 from spec.trace import Configuration, Trace
 from tailproof.environments import ensure, known_targets, locate
 from tailproof.mutants import MUTANTS
 from tailproof.process import TargetProblem, Worker, outcome_of
+from tailproof.store_mutants import STORE_MUTANTS
 from tailproof.system_libraries import store_problem
+from tailproof.wheels import SourceProblem, fetched, folder_of
 
 DEFAULT = "vllm==0.32.0"
+# Versions whose Python files run over the environment of the default target.
+OVERLAYS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.33.0")
+FAULTS = ChainMap(MUTANTS, STORE_MUTANTS)
 TIERS = ("core", "store", "engine")
-LATER = {"store": "joins with the store tier", "engine": "joins with the engine tier"}
-SERVERS_READY = "its servers can be started; the tier itself joins with the next landing"
+LATER = {
+    "store": f"its environment is not installed: tailproof targets add {DEFAULT}",
+    "engine": "joins with the engine tier",
+}
 
 
 class TargetNameError(ValueError):
@@ -59,7 +67,8 @@ class OpenTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A parsed name: `kind` is installed, checkout, interpreter or reference; `argument` what follows."""
+    """A parsed name: `kind` is installed (an environment of its own, or files over that of the default
+    target), checkout, interpreter or reference; `argument` what follows."""
 
     name: str
     kind: str
@@ -76,8 +85,8 @@ class Target:
             return Target(name, "reference")
         prefix, _, rest = name.partition("+")
         if prefix == "reference" and rest:
-            if rest not in MUTANTS:
-                near = difflib.get_close_matches(rest, MUTANTS, 3, 0.4) or sorted(MUTANTS)[:3]
+            if rest not in FAULTS:
+                near = difflib.get_close_matches(rest, FAULTS, 3, 0.4) or sorted(FAULTS)[:3]
                 raise TargetNameError(f"no planted fault is called {rest!r}; near are {', '.join(near)}")
             return Target(name, "reference", rest)
         for mark, kind in (("vllm==", "installed"), ("vllm@", "checkout"), ("python:", "interpreter")):
@@ -106,13 +115,7 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
     if target.kind == "reference":
         return ReferenceTarget(target)
     if target.kind == "installed":
-        if target.name not in known_targets():
-            known = ", ".join(known_targets())
-            raise TargetProblem(
-                f"{target.name}: no environment is known for this version (known: {known}); "
-                "use vllm@PATH or python:PATH"
-            )
-        return Worker(target.name, ensure(target.name, progress).python, "vllm")
+        return _open_version(target, progress)
     path = Path(target.argument).expanduser().absolute()
     if target.kind == "interpreter":
         if not path.is_file():
@@ -123,20 +126,40 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
     return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (path,))
 
 
+def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
+    if target.name in known_targets():
+        return Worker(target.name, ensure(target.name, progress).python, "vllm")
+    if target.argument not in OVERLAYS:
+        known = ", ".join(known_versions())
+        raise TargetProblem(
+            f"{target.name}: no environment is known for this version (known: {known}); "
+            "use vllm@PATH or python:PATH"
+        )
+    try:
+        overlay = fetched(target.argument, progress).parent
+    except SourceProblem as problem:
+        raise TargetProblem(str(problem)) from problem
+    return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (overlay,))
+
+
+def known_versions() -> tuple[str, ...]:
+    """Names of the versions that can be made ready here, in order."""
+    return tuple(sorted({*known_targets(), *(f"vllm=={version}" for version in OVERLAYS)}))
+
+
 def tier_states(target: Target) -> dict[str, str]:
     """Whether each tier of a target can run, without starting it: "ready" or the reason why not."""
     states = dict(LATER)
     if target.kind == "reference":
-        return {"core": "ready", **states}
+        return {"core": "ready", **states, "store": "ready"}
     if target.kind == "installed":
-        known = target.name in known_targets()
-        ready = known and locate(target.name).ready
-        reason = f"not installed: tailproof targets add {target.name}" if known else "no lock ships for it"
-        states["store"] = _store_state(locate(target.name).python) if ready else reason
-        return {"core": "ready" if ready else reason, **states}
+        reason = _missing(target)
+        base = target.name if target.name in known_targets() else DEFAULT
+        states["store"] = reason or _store_state(locate(base).python)
+        return {"core": reason or "ready", **states}
     path = Path(target.argument).expanduser().absolute()
     if not path.exists():
-        return {"core": f"{path} does not exist", **states}
+        return {"core": f"{path} does not exist", **states, "store": f"{path} does not exist"}
     if target.kind == "interpreter":
         states["store"] = _store_state(path)
     elif (environment := locate(DEFAULT)).ready:
@@ -144,8 +167,29 @@ def tier_states(target: Target) -> dict[str, str]:
     return {"core": "ready", **states}
 
 
+def must_run(target: Target, tier: str) -> None:
+    """Refuse a tier that an open target cannot run.
+
+    Raises:
+        TargetProblem: with the reason.
+    """
+    if tier != "core" and (state := tier_states(target)[tier]) != "ready":
+        raise TargetProblem(f"tier {tier} cannot run: {state}")
+
+
+def _missing(target: Target) -> str:
+    """What a version still needs before it can run; empty when nothing."""
+    if target.name in known_targets():
+        ready = locate(target.name).ready
+        return "" if ready else f"not installed: tailproof targets add {target.name}"
+    if target.argument not in OVERLAYS:
+        return "no lock ships for it"
+    ready = folder_of(target.argument).is_dir() and locate(DEFAULT).ready
+    return "" if ready else f"not fetched: tailproof targets add {target.name}"
+
+
 def _store_state(python: Path) -> str:
-    return store_problem(python) or SERVERS_READY
+    return store_problem(python) or "ready"
 
 
 class _ReferenceSystem:
@@ -155,8 +199,15 @@ class _ReferenceSystem:
     def describe(self) -> Description:
         return Description("reference", "0", {"core": "ready"})
 
-    def open(self, configuration: Configuration, omit: str) -> SlowEngine:
-        return self._engine(configuration)
+    def open(self, configuration: Configuration, omit: str) -> SlowEngine | StoreSession:
+        if configuration.store != "off":
+            return StoreSession(configuration, self._engine)
+        # A fault of the store tier cannot show without a store.
+        return (
+            SlowEngine(configuration)
+            if issubclass(self._engine, StoreEngine)
+            else self._engine(configuration)
+        )
 
 
 class ReferenceTarget:
@@ -164,7 +215,7 @@ class ReferenceTarget:
 
     def __init__(self, target: Target) -> None:
         self.name = target.name
-        self._system = _ReferenceSystem(MUTANTS[target.argument] if target.argument else SlowEngine)
+        self._system = _ReferenceSystem(FAULTS[target.argument] if target.argument else SlowEngine)
         self._pending: deque[Trace] = deque()
 
     def describe(self) -> Description:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from adapters.protocol import AdapterError, Description, MovedError
+from adapters.protocol import AdapterError, Description, MovedError, Session
+from adapters.vllm import boundaries
 from adapters.vllm.names import REPLACED, check_instance, missing_names
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
@@ -61,42 +62,60 @@ class VllmCore:
         torch.set_num_threads(1)
 
         self.version = str(vllm.__version__)
-        if missing := missing_names():
+        self.release = boundaries.version_of(self.version)
+        if missing := missing_names(self.release):
             raise MovedError(self.version, missing)
         from vllm.utils.hashing import sha256
         from vllm.v1.core.kv_cache_utils import init_none_hash
 
         init_none_hash(sha256)
-        self.factory = ConfigurationFactory()
+        self.factory = ConfigurationFactory(self.release)
 
     def describe(self) -> Description:
         """What it is; `replaced` lists what stands in for parts of the real system."""
-        return Description("vllm", self.version, {"core": "ready"}, REPLACED)
+        return Description(
+            "vllm",
+            self.version,
+            {"core": "ready"},
+            REPLACED,
+            boundaries.profiles(self.release),
+            boundaries.lacks(self.release),
+        )
 
-    def open(self, configuration: Configuration, omit: str) -> VllmSession:
+    def open(self, configuration: Configuration, omit: str) -> Session:
         """A fresh scheduler and cache in the given configuration.
 
         Raises:
-            TraceError: when the configuration needs another tier.
+            TraceError: when the configuration needs another tier, or what this version does not have.
             GeometryError: when the layout is refused.
             AdapterError: when vLLM resolves other sizes than the spec does.
         """
+        if configuration.store != "off":
+            from adapters.vllm.store_tier import StoreSession
+
+            return StoreSession(self, configuration, omit)
         return VllmSession(self, configuration, omit)
 
 
 class VllmSession:
-    """One real scheduler with its worker stand-in."""
+    """One real scheduler with its worker stand-in. After `idle_steps` without progress it counts as stuck."""
+
+    idle_steps = IDLE_STEPS
 
     def __init__(self, system: VllmCore, configuration: Configuration, omit: str) -> None:
         from adapters.vllm.runner import Runner
 
         self.configuration = configuration
+        boundaries.refuse(configuration, system.release, system.version)
         self.geometry = Geometry.of(configuration)
+        self._release = system.release
         self._seconds = 0.0
         self._arrivals = 0
         self._version = system.version
         self._import()
-        self._units = (0, 0)
+        self._units: tuple[int, int | None] = (0, 0)
+        words = max(group.block for group in self.geometry.groups)
+        self.memory = Memory(configuration.blocks, words)
         self.scheduler = self._timed(self._build_scheduler, system.factory)
         manager = self.scheduler.kv_cache_manager
         self.pool = manager.block_pool
@@ -118,17 +137,13 @@ class VllmSession:
                 f"vLLM {system.version} decides fine-grained hits as "
                 f"{manager.coordinator.enable_partial_hash_hits}, the spec as {self.geometry.fine}"
             )
-        words = max(group.block for group in self.geometry.groups)
-        memory = Memory(configuration.blocks, words)
         self.runner = Runner(
             configuration,
             self.geometry,
-            lambda copies: self._timed(
-                self._copy, [memory.pages, memory.strange], configuration.blocks, copies
-            ),
+            lambda copies: self._timed(self._copy, [self.memory.raw], configuration.blocks, copies),
             self._checkpoints,
             omit,
-            memory,
+            self.memory,
             self._units,
         )
         self._requests: dict[str, Any] = {}
@@ -148,12 +163,12 @@ class VllmSession:
         """Note what is visible at the moment of each lookup; the call itself goes through unchanged."""
         lookup = manager.get_computed_blocks
 
-        def watched(request: Any) -> Any:
+        def watched(request: Any, *limits: Any) -> Any:
             began = time.perf_counter()
             now = set(self.pool.cached_block_hash_to_block._cache)
             self._lookups[request.request_id] = (now - self._visible, self._visible - now)
             self._seconds -= time.perf_counter() - began
-            return lookup(request)
+            return lookup(request, *limits)
 
         manager.get_computed_blocks = watched
 
@@ -174,22 +189,21 @@ class VllmSession:
 
         self.pool.get_new_blocks = watched
 
-    def units(self) -> tuple[int, int]:
+    def units(self) -> tuple[int, int] | None:
         """The hash unit and the grid of hits that vLLM hands to its workers, in tokens (EL2)."""
-        return self._units
+        unit, grid = self._units
+        return None if grid is None else (unit, grid)
 
     def _import(self) -> None:
-        from vllm.model_executor.layers.mamba.checkpoint import compute_mamba_prefill_checkpoints
         from vllm.sampling_params import SamplingParams
-        from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_utils import get_request_block_hasher
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
         from vllm.v1.request import Request, RequestStatus
         from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
-        self._checkpoints: Callable[..., tuple[list[int], list[int]]] = compute_mamba_prefill_checkpoints
+        lookahead = self.geometry.hash_lookahead
+        self._checkpoints = boundaries.prefill_checkpoints(self._release, lookahead)
         self._sampling_params: Any = SamplingParams
-        self._hasher: Any = get_request_block_hasher(self.configuration.unit, sha256)
+        self._hasher = boundaries.request_hasher(self._release, self.configuration.unit, lookahead)
         self._draft_tokens: Any = DraftTokenIds
         self._model_output: Any = ModelRunnerOutput
         self._request_type: Any = Request
@@ -197,23 +211,29 @@ class VllmSession:
         self._copy: Any = copy_kv_cache_blocks_inplace
 
     def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
-        from vllm.v1.core.kv_cache_utils import (
-            resolve_cache_hit_alignment_tokens,
-            resolve_kv_cache_block_sizes,
-        )
+        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.structured_output import StructuredOutputManager
 
-        vllm_config = factory.vllm_config(self.configuration)
-        layout = kv_cache_config(self.configuration)
+        vllm_config = self._vllm_config(factory)
+        layout = kv_cache_config(self.configuration, self._release)
+        boundaries.place_retention(self._release, self.configuration.retention)
         align, unit = resolve_kv_cache_block_sizes(layout, vllm_config)
         if (align, unit) != (self.geometry.align, self.geometry.unit):
             raise AdapterError(
                 f"vLLM {self._version} resolves alignment {align} and unit {unit}, the spec "
                 f"{self.geometry.align} and {self.geometry.unit}"
             )
-        self._units = (unit, resolve_cache_hit_alignment_tokens(layout, vllm_config, align, unit))
+        lookahead = boundaries.hash_lookahead(self._release, vllm_config)
+        if lookahead != self.geometry.hash_lookahead:
+            raise AdapterError(
+                f"vLLM {self._version} covers {lookahead} tokens past a unit with its hash, the spec "
+                f"{self.geometry.hash_lookahead}"
+            )
+        grid = boundaries.hit_alignment(self._release, layout, vllm_config, align, unit)
+        self._units = (unit, grid)
+        self._attach(vllm_config, layout)
         manager = getattr(vllm_config, "_tailproof_grammar", None)
         if manager is None:
             manager = StructuredOutputManager(vllm_config)
@@ -227,6 +247,20 @@ class VllmSession:
             hash_block_size=unit,
             log_stats=True,
         )
+
+    def _vllm_config(self, factory: ConfigurationFactory) -> Any:
+        return factory.vllm_config(self.configuration)
+
+    def _attach(self, vllm_config: Any, layout: Any) -> None:
+        """What another tier sets up between the sizes and the scheduler."""
+
+    def _execute(self, output: Any, accept: int) -> dict[str, Sampled]:
+        """The worker's part of a step; returns what was sampled by request."""
+        return self.runner.execute(output, accept)
+
+    def _answer(self, **fields: Any) -> Any:
+        """The worker's answer to the scheduler."""
+        return self._model_output(**fields)
 
     def _timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
         began = time.perf_counter()
@@ -303,11 +337,14 @@ class VllmSession:
         idle = steps = 0
         tokens = sum(request.num_prompt_tokens + request.max_tokens for request in self._requests.values())
         bound = settle_bound(tokens, len(self._requests))
-        while self._requests or self._in_flight:
+        while self._requests or self._in_flight or self._unsettled():
             observation = self._engine_step(at, "settle", accept)
             steps += 1
-            idle = 0 if observation.scheduled or observation.finished else idle + 1
-            if self._requests and (idle >= IDLE_STEPS or steps > bound):
+            idle = 0 if self._moved(observation) else idle + 1
+            if not self._requests and idle >= self.idle_steps:
+                yield observation
+                return
+            if self._requests and (idle >= self.idle_steps or steps > bound):
                 left = ", ".join(self._requests)
                 what = f"{idle} steps scheduled nothing" if idle else f"{steps} steps were not enough"
                 failure = Failure(
@@ -316,6 +353,17 @@ class VllmSession:
                 yield self._observe(at, "settle", self._seconds, failure=failure)
                 return
             yield observation
+
+    def _unsettled(self) -> bool:
+        """Whether anything but requests is left to wait for."""
+        return False
+
+    def _moved(self, observation: Observation) -> bool:
+        """Whether a step brought anything forward."""
+        return bool(observation.scheduled or observation.finished)
+
+    def close(self) -> None:
+        """Give up what the case held."""
 
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
         """One schedule and one update; asynchronous scheduling updates with the outputs of the step before,
@@ -335,7 +383,7 @@ class VllmSession:
                 check_instance("SchedulerOutput", output, self._version)
                 check_instance("CachedRequestData", output.scheduled_cached_reqs, self._version)
                 self._output_checked = True
-            sampled = self.runner.execute(output, accept)
+            sampled = self._execute(output, accept)
             scheduled, admitted = self._read_schedule(output)
             preempted = tuple(sorted(set(output.preempted_req_ids or ()) & self._running))
             self._in_flight.append((output, sampled))
@@ -363,7 +411,12 @@ class VllmSession:
         fresh = {new.req_id for new in output.scheduled_new_reqs}
         fresh |= set(output.scheduled_cached_reqs.resumed_req_ids)
         scheduled = tuple(Scheduled(item.id, item.start, item.end, item.drafts) for item in self.runner.work)
+        fresh -= self._promoted()
         return scheduled, tuple(self._admitted(item) for item in scheduled if item.request in fresh)
+
+    def _promoted(self) -> set[str]:
+        """Requests that left the queue in an earlier step."""
+        return set()
 
     def _admitted(self, item: Scheduled) -> Admitted:
         appeared, gone = self._lookups.get(item.request, (set(), set()))
@@ -384,7 +437,7 @@ class VllmSession:
             live, took = self.runner.requests.get(name), sampled[name]
             right = live.content.sampled[took.first : took.first + len(took.tokens)] if live else took.tokens
             fed.append(right)
-        answer = self._model_output(
+        answer = self._answer(
             req_ids=requests,
             req_id_to_index={request: index for index, request in enumerate(requests)},
             sampled_token_ids=fed,
@@ -397,8 +450,9 @@ class VllmSession:
             for item in batch.outputs:
                 if item.prefill_stats is not None:
                     self._cached[item.request_id] = item.prefill_stats.num_cached_tokens
-                taken = sampled[item.request_id].tokens[: len(item.new_token_ids)]
-                self._sampled[item.request_id].extend(taken)
+                if item.request_id in sampled:
+                    taken = sampled[item.request_id].tokens[: len(item.new_token_ids)]
+                    self._sampled[item.request_id].extend(taken)
                 if item.finish_reason is not None:
                     finished.append(self._finish(item.request_id, str(item.finish_reason)))
         for request in requests:

@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 from adapters.protocol import MovedError
+from adapters.vllm import boundaries
 
 # What the adapter stands in for; everything else is the real system.
 REPLACED = (
@@ -67,7 +68,6 @@ INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
     "Scheduler": (
         "kv_cache_manager",
         "kv_event_publisher",
-        "kv_holding_waiting",
         "requests",
         "running",
         "waiting",
@@ -97,10 +97,12 @@ INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def missing_names() -> list[str]:
-    """The names of NAMES that this vLLM does not have, dotted."""
+def missing_names(version: boundaries.Version = boundaries.NEWEST) -> list[str]:
+    """The names of NAMES that this vLLM does not have though its version should, dotted."""
     missing = []
     for module, names in NAMES.items():
+        if not boundaries.has(module, version):
+            continue
         try:
             found: Any = importlib.import_module(module)
         except ImportError as problem:
@@ -109,6 +111,8 @@ def missing_names() -> list[str]:
             missing.append(module)
             continue
         for name in names:
+            if not boundaries.has(f"{module}.{name}", version):
+                continue
             value = found
             for part in name.split("."):
                 value = getattr(value, part, None)

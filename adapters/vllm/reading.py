@@ -54,6 +54,17 @@ class Prefixes:
         request, position = found
         return Entry(self._get_group_id(key), position, request)
 
+    def place(self, block_hash: bytes) -> tuple[str, int]:
+        """The request that names a prefix, and the prefix's length in tokens, by its hash alone.
+
+        Raises:
+            AdapterError: for a hash of no known prefix.
+        """
+        found = self._places.get(block_hash)
+        if found is None:
+            raise AdapterError("a store key of the target belongs to no known prefix")
+        return found
+
     def event(self, event: Any) -> Event:
         """A KV event of the target.
 

@@ -114,7 +114,7 @@ class Runner:
         checkpoints: Callable[..., tuple[list[int], list[int]]],
         omit: str,
         memory: Memory,
-        units: tuple[int, int],
+        units: tuple[int, int | None],
     ) -> None:
         self.configuration = configuration
         self.hash_unit, self.hit_alignment = units

@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from adapters.vllm import boundaries
 from spec.trace import Configuration
 
 MODEL_LENGTH = 65_536
@@ -34,7 +35,8 @@ class ConfigurationFactory:
     """Makes a `VllmConfig` per configuration. The first one of a process costs seconds, so one is kept for
     each of EAGLE on and off, and its fields are set anew for every case."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: boundaries.Version = boundaries.NEWEST) -> None:
+        self._release = release
         self._kept: dict[bool, Any] = {}
         self._events: Any = None
 
@@ -58,7 +60,8 @@ class ConfigurationFactory:
         cache.prefix_match_unit = configuration.unit
         cache.num_gpu_blocks = configuration.blocks
         cache.enable_prefix_caching = True
-        cache.enable_mamba_shared_prefix_checkpoint = configuration.junctions
+        if boundaries.has("CacheConfig.enable_mamba_shared_prefix_checkpoint", self._release):
+            cache.enable_mamba_shared_prefix_checkpoint = configuration.junctions
         config.parallel_config.decode_context_parallel_size = configuration.dcp
         config.kv_events_config = self._events_config() if configuration.events else None
         if configuration.eagle:
@@ -68,6 +71,8 @@ class ConfigurationFactory:
             # many modules it has.
             speculative.method = "mtp" if configuration.multi_module else "eagle"
             speculative.draft_model_config = _Modules(configuration.speculative)
+            if boundaries.has("SpeculativeConfig.disable_lookahead_block_hashes", self._release):
+                speculative.disable_lookahead_block_hashes = configuration.profile != "lookahead"
         return config
 
     def _events_config(self) -> Any:
@@ -122,7 +127,7 @@ def _fresh_vllm_config(eagle: bool) -> Any:
         )
 
 
-def kv_cache_config(configuration: Configuration) -> Any:
+def kv_cache_config(configuration: Configuration, release: boundaries.Version = boundaries.NEWEST) -> Any:
     """The `KVCacheConfig` of a configuration: one layer per group, no tensors."""
     import torch
     from vllm.v1.kv_cache_interface import (
@@ -141,7 +146,7 @@ def kv_cache_config(configuration: Configuration) -> Any:
                 num_kv_heads=1,
                 head_size=1,
                 dtype=torch.float32,
-                dcp_sharded=not group.replicated,
+                **boundaries.options("FullAttentionSpec", release, {"dcp_sharded": not group.replicated}),
             )
         elif group.kind == "window":
             spec = SlidingWindowSpec(
@@ -153,22 +158,25 @@ def kv_cache_config(configuration: Configuration) -> Any:
                 extra_retained_tokens=max(configuration.speculative - 1, 0) * configuration.multi_module,
             )
         else:
-            internal = group.checkpoint_alignment is not None
+            exports = {
+                "num_prefill_checkpoint_blocks": int(group.checkpoint_alignment is not None),
+                "prefill_checkpoint_alignment": group.checkpoint_alignment,
+            }
             spec = MambaSpec(
                 block_size=group.block,
                 shapes=((1, 1),),
                 dtypes=(torch.float32,),
                 mamba_cache_mode="align",
                 num_speculative_blocks=configuration.speculative,
-                num_prefill_checkpoint_blocks=int(internal),
-                prefill_checkpoint_alignment=group.checkpoint_alignment,
+                **boundaries.options("MambaSpec", release, exports),
             )
         groups.append(KVCacheGroupSpec([f"layer{index}"], spec, is_eagle_group=group.draft))
+    retention = {"prefix_cache_retention_interval": configuration.retention}
     return KVCacheConfig(
         num_blocks=configuration.blocks,
         kv_cache_tensors=[],
         kv_cache_groups=groups,
-        prefix_cache_retention_interval=configuration.retention,
+        **boundaries.options("KVCacheConfig", release, retention),
     )
 
 

@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 
 from spec.rules import RULES
-from tailproof import cli
+from spec.trace import Configuration, Group, Settle, Submit, Trace
+from tailproof import cli, targets
+from tailproof.replay import ReplayFile, write
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,6 +81,7 @@ def one_line(ended: Ended) -> str:
     return ended.err.rstrip("\n")
 
 
+NO_STORE = {"core": "ready", "store": "libfoo is missing", "engine": "later"}
 FUZZ = ("fuzz", "--seed", "1", "--target")
 STALE = (*FUZZ, "reference+stale-state", "--cases", "60")
 
@@ -162,7 +165,7 @@ def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept
         ),
         (
             ("fuzz", "--target", "reference+scan-caped"),
-            "no planted fault is called 'scan-caped'; near are scan-capped, stalls-in-lookahead, stalls-once",
+            "no planted fault is called 'scan-caped'; near are scan-capped, ",
         ),
         (("check", "--target", "vllm"), "unknown target 'vllm': use "),
         (("check", "--target", "reference", "--target", "nonsense"), "unknown target 'nonsense': use "),
@@ -206,11 +209,21 @@ def test_wrong_usage_is_refused(tailproof: Command, words: tuple[str, ...]) -> N
     assert ended.err.startswith("Usage: ")
 
 
-@pytest.mark.parametrize("tier", ["store", "engine"])
-def test_a_tier_that_is_not_there_cannot_run(tailproof: Command, tier: str) -> None:
-    ended = tailproof("fuzz", "--target", "reference", "--tier", tier)
+def test_a_tier_that_is_not_there_cannot_run(tailproof: Command) -> None:
+    ended = tailproof("fuzz", "--target", "reference", "--tier", "engine")
     assert ended.code == 3
-    assert one_line(ended) == f"tailproof: tier {tier} cannot run: joins with the {tier} tier"
+    assert one_line(ended) == "tailproof: tier engine cannot run: joins with the engine tier"
+
+
+def test_a_tier_that_a_target_cannot_run_is_refused_with_the_reason(
+    tailproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        targets, "tier_states", lambda target: {"core": "ready", "store": "libfoo is missing"}
+    )
+    ended = tailproof("fuzz", "--target", "reference", "--tier", "store", "--cases", "1")
+    assert ended.code == 3
+    assert one_line(ended) == "tailproof: tier store cannot run: libfoo is missing"
 
 
 def test_a_target_that_cannot_run_is_3(tailproof: Command) -> None:
@@ -461,6 +474,10 @@ def test_the_fuzz_document(tailproof: Command) -> None:
         assert len(kept["trace"]["steps"]) == found["steps"]
 
 
+STORE_TRACE = Trace(
+    Configuration((Group("full", 4), Group("mamba", 4)), unit=2, store="both"),
+    (Submit("A", (("a", 9),)), Settle()),
+)
 CHECK = ("check", "--seconds", "2", "--seed", "1", "--json", "c.json", "--junit", "c.xml", "--html", "c.html")
 
 
@@ -486,6 +503,88 @@ def test_check_of_the_reference(tailproof: Command) -> None:
     assert all(f"<td>{rule}<td>" in page for rule in RULES)
     assert "nothing is broken outside the baseline" in ended.out.splitlines()[-1]
     assert files(Path()) == ["c.html", "c.json", "c.xml"]
+
+
+def test_the_fuzz_document_of_the_store_tier(tailproof: Command) -> None:
+    words = (*FUZZ, "reference", "--tier", "store", "--cases", "25", "--json", "f.json", "--out", "kept")
+    ended = tailproof(*words)
+    assert ended.out.startswith("reference, tier store, seed 1: 25 cases, ")
+    document = json.loads(Path("f.json").read_text())
+    has(document, "faults", "store_reach")
+    assert document["tier"] == "store"
+    assert document["faults"]["gate put hold"] > 0
+    assert document["coverage"]["put made"] > document["coverage"]["put failed"]
+    assert sum(document["coverage"][axis] for axis in document["store_reach"] if "store " in axis) == 25
+    assert document["exercised"]["TS2"] > 0
+    assert "\nhow often each feature and phase of the store was reached:\n" in ended.out
+    told = ended.out[ended.out.index("  steps that meddled with the store, as far as seen: ") :]
+    count = document["faults"]["gate put hold"]
+    assert f"{count} gate put hold" in " ".join(told.split())
+
+
+def test_a_core_run_says_nothing_of_the_store(tailproof: Command) -> None:
+    ended = tailproof(*FUZZ, "reference", "--cases", "3", "--json", "f.json")
+    document = json.loads(Path("f.json").read_text())
+    assert document["faults"] == document["store_reach"] == {}
+    assert "store" not in ended.out
+    assert not any("put" in tag for tag in document["coverage"])
+
+
+def test_check_shares_its_time_between_tiers(tailproof: Command) -> None:
+    tailproof(*CHECK, "--no-proofs", "--target", "reference", "--out", "kept")
+    document = json.loads(Path("c.json").read_text())
+    assert [run["tier"] for run in document["fuzz"]] == ["core", "store"]
+    assert all(0.5 < run["seconds"] < 2 for run in document["fuzz"])
+    assert document["skipped"] == []
+    tiers = {verdict["rule"]: verdict["tier"] for verdict in document["verdicts"]}
+    assert tiers["LK1"] == "core, store"
+
+
+def test_check_says_why_the_store_tier_was_not_run(
+    tailproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tailproof.check.tier_states", lambda target: NO_STORE)
+    ended = tailproof(*CHECK, "--no-proofs", "--target", "reference")
+    document = json.loads(Path("c.json").read_text())
+    assert ended.code == 0
+    assert document["skipped"] == [{"target": "reference", "tier": "store", "reason": "libfoo is missing"}]
+    assert [run["tier"] for run in document["fuzz"]] == ["core"]
+    assert "\nnot run: reference, tier store: libfoo is missing\n" in ended.out
+    for verdict in document["verdicts"]:
+        if RULES[verdict["rule"]].tiers == ("store",):
+            assert (verdict["verdict"], verdict["reason"]) == ("not-run", "libfoo is missing")
+        assert verdict["verdict"] != "held" or verdict["tier"] == "core"
+
+
+def test_a_known_trace_of_the_store_waits_for_a_machine_that_can_run_it(
+    tailproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("base").mkdir()
+    kept = ReplayFile(STORE_TRACE, "reference", "TS1", "missing-block", "text", ())
+    file = write(Path("base"), kept).name
+    entry = {"id": "known", "targets": ["reference"], "rule": "TS1", "kind": "missing-block", "trace": file}
+    entry |= {"reason": "a reason", "reference": "nowhere", "expires": "2999-01-01"}
+    baseline = Path("base") / "baseline.json"
+    baseline.write_text(json.dumps({"format": 1, "entries": [entry]}))
+    monkeypatch.setattr(
+        "tailproof.check.tier_states", lambda target: {"core": "ready", "store": "libfoo is missing"}
+    )
+    ended = tailproof(*CHECK, "--no-proofs", "--target", "reference", "--baseline", baseline)
+    document = json.loads(Path("c.json").read_text())
+    assert ended.code == 0
+    assert [(item["id"], item["verdict"]) for item in document["known"]] == [("known", "NOT-RUN")]
+
+
+def test_replay_of_a_store_trace(tailproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write(Path("kept"), ReplayFile(STORE_TRACE, "reference", "TS1", "missing-block", "text", ()))
+    ended = tailproof("replay", file)
+    assert (ended.code, ended.out[:5]) == (0, "FIXED")
+    monkeypatch.setattr(
+        targets, "tier_states", lambda target: {"core": "ready", "store": "libfoo is missing"}
+    )
+    ended = tailproof("replay", file)
+    assert ended.code == 3
+    assert ended.out == f"ERROR  {file} on reference: tier store cannot run: libfoo is missing\n"
 
 
 def test_check_of_a_planted_fault(tailproof: Command) -> None:

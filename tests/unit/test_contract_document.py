@@ -14,6 +14,7 @@ import pytest
 from adapters.protocol import Hello, Job, Reply, parse_trace, trace_document
 from spec.observation import (
     Admitted,
+    Answer,
     Counters,
     Entry,
     Event,
@@ -22,10 +23,13 @@ from spec.observation import (
     Finished,
     Observation,
     Outcome,
+    Pin,
     Scheduled,
+    StoreView,
+    Transfer,
 )
 from spec.rules import RULES
-from spec.trace import FORMAT, STEPS, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
+from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof import baseline, cli, replay
 from tailproof.findings import IncompleteError
 from tailproof.lockstep import compare
@@ -48,6 +52,10 @@ TYPES: dict[str, type] = {
         Counters,
         Finished,
         FailedRead,
+        StoreView,
+        Transfer,
+        Answer,
+        Pin,
         Failure,
     )
 } | {f"{name}: {kind.__name__}": kind for name, kind in STEPS.items()}
@@ -378,7 +386,8 @@ def test_a_difference_that_should_be_reported(change: Change, rule: str) -> None
 
 def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
     text = " ".join(row[0] for row in sections(TEXT)["Free and predicted"])
-    for kind, prefix in ((Scheduled, "scheduled."), (Admitted, "admitted."), (Finished, "finished.")):
+    kinds = (Scheduled, "scheduled."), (Admitted, "admitted."), (Finished, "finished."), (StoreView, "store.")
+    for kind, prefix in kinds:
         for field in fields(kind):
             assert f"`{prefix}{field.name}`" in text
     for field in fields(Observation):
@@ -388,8 +397,81 @@ def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
         assert set(re.findall(r"\b[A-Z]{2}\d\b", row[2])) <= set(RULES)
 
 
+STORED = Trace(
+    replace(PLAYED.configuration, events=False, store="both"),
+    (
+        Submit("A", (("a", 20),), outputs=2),
+        Settle(),
+        ResetLocal(),
+        Submit("B", (("a", 20),), outputs=2),
+        Settle(),
+        Gate("get", "fail"),
+        ResetLocal(),
+        Submit("C", (("a", 20),)),
+        Run(2),
+    ),
+)
+
+
+def in_store(index: int, **values: Any) -> Change:
+    """Replaces fields of what one observation shows of the store."""
+
+    def apply(seen: list[Observation]) -> None:
+        view = seen[index].store
+        assert view is not None
+        seen[index] = replace(seen[index], store=replace(view, **values))
+
+    return apply
+
+
+# The run: 1 A [0, 16), put, 2 A [16, 20), job 0 reported, 3 A decodes, 4 reset, 6 B loads 16 tokens,
+# 7 reported, 8 B [16, 20), 9 B decodes, 10 gets fail, 13 C loads, 14 reported as failed.
+BLOCKS = Entry(0, 8, "A"), Entry(0, 16, "A")
+STATE = Entry(1, 16, "A")
+LATER = Entry(0, 20, "A")
+SAVED = STATE, *BLOCKS
+STORE_DIFFERENCES: list[tuple[str, Change, str | None]] = [
+    ("`store.loading`", in_store(6, loading=(Admitted("B", 0, 8, 0),)), "LK4"),
+    ("`store.loading`", in_store(6, loading=(Admitted("B", 8, 8, 0),)), "LK4"),
+    ("`store.loading`", in_store(6, loading=(Admitted("B", 0, 16, 4),)), "LK5"),
+    ("`store.loaded`, `store.failed`", in_store(7, loaded=()), "LV2"),
+    ("`store.loaded`, `store.failed`", in_store(14, failed=()), "LV2"),
+    ("`store.answers`", in_store(1, answers=()), None),
+    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (*SAVED, LATER), failed=(LATER,)),)), "TS2"),
+    ("`store.transfers`", in_store(1, transfers=(Transfer("put", SAVED, wrong=(STATE,)),)), "TS2"),
+    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (*SAVED, STATE)),)), "TS3"),
+    ("`store.transfers`", in_store(1, transfers=(Transfer("put", SAVED, unpinned=(STATE,)),)), "TS4"),
+    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (Entry(0, 12, "A"),)),)), "TS1"),
+    ("`store.transfers`", in_store(6, transfers=(Transfer("get", BLOCKS, wrong=BLOCKS[:1]),)), "SF1"),
+    ("`store.transfers`", in_store(6, transfers=(Transfer("get", (STATE,), wrong=(STATE,)),)), "SF2"),
+    ("`store.stored`", in_store(1, stored=(*BLOCKS, STATE, Entry(0, 4, "A"))), "TS1"),
+    ("`store.stored`", in_store(1, stored=BLOCKS), "TS1"),
+    ("`store.dropped`", in_store(3, dropped=(STATE,)), "TS1"),
+    ("`store.pins`", in_store(1, pins=(Pin(0, "nobody", 3),)), "TS4"),
+    ("`store.pins`", in_store(2, pins=(Pin(0, "A", 3),)), "LT2"),
+    ("`store.reported`", in_store(2, reported=()), "LT2"),
+    ("`store.miscounted`", in_store(2, miscounted=1), "LT1"),
+    ("`store.held_puts`, `store.held_gets`, `store.held_lookups`", in_store(5, held_gets=1), None),
+    ("`engine`", lambda seen: None, None),
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "change", "rule"), STORE_DIFFERENCES, ids=[f"{d[0]} {d[2]}" for d in STORE_DIFFERENCES]
+)
+def test_what_is_predicted_of_the_store_is_compared(row: str, change: Change, rule: str | None) -> None:
+    seen = list(open_target(Target.parse("reference"), print).run(STORED).observations)
+    assert compare(STORED, Outcome(tuple(seen))) is None
+    change(seen)
+    divergence = compare(STORED, Outcome(tuple(seen)))
+    assert (divergence and divergence.rule) == rule
+    (shown,) = (item for item in sections(TEXT)["Free and predicted"] if item[0] == row)
+    if rule is not None:
+        assert rule in shown[2]
+
+
 def test_every_predicted_row_has_a_difference_that_is_reported() -> None:
-    reported = {row for row, _, rule in DIFFERENCES if rule is not None}
+    reported = {row for row, _, rule in (*DIFFERENCES, *STORE_DIFFERENCES) if rule is not None}
     elsewhere = {"`units` of the outcome", "`verified`"}
     for row in sections(TEXT)["Free and predicted"]:
         assert row[1] == "free" or row[0] in reported | elsewhere, row

@@ -31,6 +31,7 @@ from adapters.worker import load_system, run_job
 from spec.geometry import Geometry, GeometryError
 from spec.observation import (
     Admitted,
+    Answer,
     Counters,
     Entry,
     Event,
@@ -39,15 +40,22 @@ from spec.observation import (
     Finished,
     Observation,
     Outcome,
+    Pin,
     Scheduled,
+    StoreView,
+    Transfer,
 )
 from spec.trace import (
     STEPS,
     Abort,
     Configuration,
+    DropKeys,
     Gate,
     Group,
+    KillMaster,
     ResetLocal,
+    ResetStore,
+    RestartMaster,
     Run,
     Settle,
     Step,
@@ -96,6 +104,31 @@ RICH = Trace(
     ),
     note="two lines\nof text",
 )
+# What cannot be had together with the above.
+STORED = Trace(
+    Configuration(
+        groups=PLAIN.configuration.groups,
+        unit=4,
+        store="producer",
+        second="both",
+        lookup_async=True,
+        decode_saves=True,
+        receivers=2,
+        load_failures="fail",
+    ),
+    (
+        Submit("a", (("p", 9),), engine=1),
+        Gate("lookup", "newest", 1),
+        Run(2, engine=1),
+        DropKeys(3),
+        ResetStore(1),
+        ResetLocal(engine=1),
+        KillMaster(),
+        RestartMaster(),
+        Settle(engine=1),
+    ),
+    note="a store",
+)
 
 
 def document(**changes: object) -> dict[str, Any]:
@@ -113,13 +146,19 @@ def stepped(*steps: object) -> dict[str, Any]:
     return document(steps=list(steps))
 
 
+def with_store(*steps: object) -> dict[str, Any]:
+    """The plain trace on a store, with other steps."""
+    return {**configured(store="both"), "steps": list(steps)}
+
+
 SUBMIT = {"do": "submit", "id": "a", "prompt": [["p", 9]]}
+WINDOW = {"kind": "window", "block": 4, "window": 9}
 
 
 # Round trips.
 
 
-@pytest.mark.parametrize("trace", [PLAIN, RICH], ids=["plain", "rich"])
+@pytest.mark.parametrize("trace", [PLAIN, RICH, STORED], ids=["plain", "rich", "stored"])
 def test_a_trace_survives_the_round_trip(trace: Trace) -> None:
     plain = trace_document(trace)
     assert parse_trace(plain) == trace
@@ -143,12 +182,22 @@ def test_a_document_keeps_a_value_that_only_looks_like_a_default() -> None:
     assert parse_trace(configured()).configuration.retention == 0
 
 
-def test_the_rich_trace_and_observation_leave_no_field_at_its_default() -> None:
-    """So that the round trips above and below cover every field; the store has one value only."""
-    for value in (RICH, RICH.configuration, OBSERVATION):
-        for field in dataclasses.fields(value):
-            if field.default is not dataclasses.MISSING and field.name not in ("format", "store"):
-                assert getattr(value, field.name) != field.default, field.name
+def test_the_rich_traces_and_the_observation_leave_no_field_at_its_default() -> None:
+    """So that the round trips above and below cover every field."""
+    view = OBSERVATION.store
+    assert view is not None
+    for values in (
+        (RICH, STORED),
+        (RICH.configuration, STORED.configuration),
+        (OBSERVATION,),
+        (view,),
+        view.transfers,
+        view.answers,
+        view.pins,
+    ):
+        for field in dataclasses.fields(values[0]):
+            if field.default is not dataclasses.MISSING and field.name != "format":
+                assert any(getattr(value, field.name) != field.default for value in values), field.name
     for field in dataclasses.fields(Group):
         assert any(getattr(group, field.name) != field.default for group in RICH.configuration.groups)
 
@@ -224,7 +273,56 @@ BAD: list[tuple[str, object, str]] = [
     ),
     ("negative drafts", configured(speculative=-1), "configuration.speculative: must be 0 or more, got -1"),
     ("unknown policy", configured(policy="lifo"), "configuration.policy: 'lifo' is none of fcfs, priority"),
-    ("unknown store", configured(store="mooncake"), "configuration.store: 'mooncake' is not supported yet"),
+    (
+        "unknown store",
+        configured(store="mooncake"),
+        "configuration.store: 'mooncake' is none of off, producer, consumer, both",
+    ),
+    ("second alone", configured(second="both"), "configuration.second: a second engine needs configuration."),
+    (
+        "unknown load_failures",
+        configured(store="both", load_failures="hang"),
+        "configuration.load_failures: 'hang' is none of recompute, fail",
+    ),
+    (
+        "no receivers",
+        configured(store="both", receivers=0),
+        "configuration.receivers: must be 1 or more, got 0",
+    ),
+    *(
+        (f"{name} with a store", configured(store="both", **{name: True}), f"configuration.{name}: ")
+        for name in ("asynchronous", "events", "multi_module")
+    ),
+    (
+        "window with a store",
+        configured(store="both", groups=[*trace_document(PLAIN)["configuration"]["groups"], WINDOW]),
+        "configuration.groups: sliding windows are not followed together with a store",
+    ),
+    (
+        "engine that is not there",
+        stepped({**SUBMIT, "engine": 1}),
+        "steps[0] (submit): engine must lie in 0..0, got 1",
+    ),
+    *(
+        (
+            f"gate {kind} {action}",
+            with_store({"do": "gate", "kind": kind, "action": action}),
+            f"steps[0] (gate): {message}",
+        )
+        for kind, action, message in (
+            ("pull", "hold", "no gate pull hold, kinds are put, get, lookup"),
+            ("put", "stop", "no gate put stop, kinds are put, get, lookup"),
+            ("get", "full", "only a put can lack room"),
+            ("lookup", "part", "a lookup fails whole, use fail or raise"),
+            ("lookup", "hold", "a lookup within the schedule cannot be held"),
+            ("lookup", "newest", "a lookup within the schedule cannot be held"),
+        )
+    ),
+    (
+        "no keys to drop",
+        with_store({"do": "drop_keys", "count": 0}),
+        "steps[0] (drop_keys): count must be 1 or more, got 0",
+    ),
     ("text as step", stepped("settle"), "steps[0]: a step is a JSON object with a 'do'"),
     ("step without do", stepped({"id": "a"}), "steps[0]: unknown step None, use one of submit, run, "),
     (
@@ -447,6 +545,26 @@ OBSERVATION = Observation(
     verified=33,
     failure=Failure("hang", "no answer", "stack"),
     seconds=0.25,
+    engine=1,
+    store=StoreView(
+        loading=(Admitted("d", 0, 8, 4, (Entry(0, 4, "d"),), (Entry(1, 4, "d"),)),),
+        loaded=("e",),
+        failed=("f",),
+        answers=(Answer("d", known=False),),
+        transfers=(
+            Transfer("put", (Entry(0, 8, "a"),), (Entry(0, 8, "a"),), (), (Entry(0, 8, "a"),), "OSError"),
+            Transfer("get", (Entry(0, 8, "d"),), (), (Entry(0, 8, "d"),)),
+        ),
+        stored=(Entry(0, 8, "a"),),
+        dropped=(Entry(1, 8, "a"),),
+        pins=(Pin(3, "a", 2, told=False),),
+        reported=(1, 2),
+        miscounted=1,
+        held_puts=1,
+        held_gets=2,
+        held_lookups=3,
+        alive=False,
+    ),
 )
 
 
@@ -513,6 +631,7 @@ class FakeSession:
     def __init__(self, act: Callable[[], None] | None, act_at: int) -> None:
         self.act, self.act_at = act, act_at
         self.seen: list[int] = []
+        self.closed = False
 
     def step(self, at: int, step: Step) -> Iterator[Observation]:
         self.seen.append(at)
@@ -526,6 +645,9 @@ class FakeSession:
 
     def units(self) -> tuple[int, int] | None:
         return 4, 8
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class FakeSystem:
@@ -560,6 +682,7 @@ def test_a_job_runs_all_steps(tmp_path: Path) -> None:
     assert reply.outcome.units == (4, 8)
     assert reply.outcome.seconds > 0
     assert system.opened == [(PLAIN.configuration, "b")]
+    assert system.session.closed
 
 
 @pytest.mark.rule("LV1")

@@ -1,0 +1,357 @@
+"""One real engine of the store tier: the core tier's scheduler and memory with the connector attached."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from adapters.mooncake.backend import Backend
+from adapters.mooncake.gate import KINDS, Call, Gate
+from adapters.vllm.connector import WorkerRole, prepare, transfer_config
+from adapters.vllm.core import VllmSession
+from reference.exact_model import Content
+from spec.observation import Admitted, Answer, Entry, Observation, Pin, StoreView, Transfer
+from spec.trace import Configuration, ResetLocal, Settle, Step, Submit
+from spec.trace import Gate as GateStep
+
+if TYPE_CHECKING:
+    from adapters.vllm.core import VllmCore
+    from adapters.vllm.runner import Sampled
+    from adapters.vllm.setup import ConfigurationFactory
+    from adapters.vllm.store_tier import Directory
+
+_NULL = 0
+
+
+class StoreEngine(VllmSession):
+    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold."""
+
+    idle_steps = 8
+
+    def __init__(
+        self,
+        system: VllmCore,
+        configuration: Configuration,
+        omit: str,
+        number: int,
+        role: str,
+        store: Backend,
+        directory: Directory,
+    ) -> None:
+        self.number, self.role = number, role
+        self._store, self._directory = store, directory
+        self.contents: dict[str, Content] = {}
+        immediate = frozenset() if configuration.lookup_async else frozenset(("lookup",))
+        self.gate = Gate(immediate)
+        self.worker: WorkerRole | None = None
+        self._told: Any = None
+        self._asked: list[str] = []
+        self._pending: list[Any] = []
+        self._external: dict[str, int] = {}
+        self._away: set[str] = set()
+        self._jobs: dict[int, str] = {}
+        self._clear()
+        super().__init__(system, configuration, omit)
+        self.prefixes = directory.prefixes
+        self.side: Any = self.scheduler.connector.connector_scheduler
+        self._watch_connector()
+
+    def _clear(self) -> None:
+        self._loading: list[str] = []
+        self._loaded: tuple[str, ...] = ()
+        self._failed: tuple[str, ...] = ()
+        self._reported: tuple[int, ...] = ()
+        self._answers: list[Answer] = []
+        self._transfers: list[Transfer] = []
+        self._unpinned: tuple[Entry, ...] = ()
+        self._wrong: tuple[Entry, ...] = ()
+
+    # Setting up.
+
+    def _vllm_config(self, factory: ConfigurationFactory) -> Any:
+        config = copy.copy(super()._vllm_config(factory))
+        config.kv_transfer_config = transfer_config(self.configuration, self.role)
+        prepare(config)
+        return config
+
+    def _attach(self, vllm_config: Any, layout: Any) -> None:
+        # As the engine core hands them to its workers.
+        layout.hash_block_size, layout.cache_hit_alignment_tokens = self._units
+        names = [name for group in layout.kv_cache_groups for name in group.layer_names]
+        self.worker = WorkerRole(
+            vllm_config,
+            layout,
+            names,
+            self.memory.raw,
+            self._store,
+            self.gate,
+            self.configuration.receivers,
+        )
+
+    def _watch_connector(self) -> None:
+        """Note lookups and loads; the calls themselves go through unchanged."""
+        connector, client = self.scheduler.connector, self.side.client
+        look_up, allocated = client.lookup, connector.update_state_after_alloc
+
+        def watched_lookup(request: str, *values: Any, **options: Any) -> Any:
+            known = client.futures.get(request)
+            if known is not None:
+                return look_up(request, *values, **options)
+            futures: dict[str, Any] = client.futures
+            result = None
+            try:
+                result = look_up(request, *values, **options)
+            finally:
+                self._asked.append(request)
+                if request in futures:
+                    self._pending.append(futures[request])
+            return result
+
+        def watched_allocation(request: Any, blocks: Any, external: int) -> Any:
+            if external > 0:
+                self._loading.append(request.request_id)
+                self._external[request.request_id] = external
+            return allocated(request, blocks, external)
+
+        client.lookup = watched_lookup
+        connector.update_state_after_alloc = watched_allocation
+
+    # Steps.
+
+    def step(self, at: int, step: Step) -> Iterator[Observation]:
+        """Run one step of the trace that concerns this engine alone."""
+        if isinstance(step, Settle):
+            held = [kind for kind in KINDS if self.gate.actions[kind] == "hold"]
+            self.gate.actions.update(dict.fromkeys(held, "release"))
+            if any(map(self.gate.waiting, held)):
+                before = self._seconds
+                self._drain()
+                yield self._observe(at, "gate", before)
+        yield from super().step(at, step)
+
+    def look(self, at: int, do: str) -> Observation:
+        """An observation of this engine without a step of it."""
+        return self._observe(at, do, self._seconds)
+
+    def set_gate(self, at: int, step: GateStep) -> Observation:
+        """Set a gate; what it lets go ends now."""
+        before = self._seconds
+        kind = step.kind
+        if step.action == "newest":
+            self.gate.settle(kind, self._at_rest(kind))
+            if self.gate.waiting(kind):
+                self.gate.run(self.gate.let_go(kind, newest=True), self._before, self._after)
+                self.gate.settle(kind, self._at_rest(kind))
+            self.gate.actions[kind] = "hold"
+        else:
+            self.gate.actions[kind] = step.action
+            self._drain()
+        return self._observe(at, "gate", before)
+
+    def reset_store(self, at: int) -> Observation:
+        """Empty the store as the engine's own API does."""
+        before = self._seconds
+        kept = dict(self.gate.actions)
+        for kind in ("put", "lookup"):
+            self.gate.actions[kind] = "release"
+        self._drain()
+        self._timed(self.scheduler.reset_connector_cache)
+        self.gate.actions.update(kept)
+        return self._observe(at, "reset_store", before)
+
+    def _submit(self, at: int, step: Submit) -> Observation:
+        observation = super()._submit(at, step)
+        self.contents[step.id] = self.runner.requests[step.id].content
+        return observation
+
+    def _reset(self, at: int, step: ResetLocal) -> Observation:
+        before = self._seconds
+        done = False
+        try:
+            done = bool(self._timed(self.scheduler.reset_prefix_cache, reset_running_requests=step.running))
+        except RuntimeError:
+            # How vLLM refuses a forced reset while loads or saves hold blocks; its requests live on.
+            if not (step.running and (self.side._pinned_saves or self._away)):
+                raise
+        return self._observe(at, "reset_local", before, reset=done)
+
+    def _execute(self, output: Any, accept: int) -> dict[str, Sampled]:
+        assert self.worker is not None
+        for name in self._loading:
+            self._away.add(name)
+        for meta in output.kv_connector_metadata.requests:
+            if meta.store_job_id is not None:
+                self._jobs[meta.store_job_id] = meta.req_id
+        began = time.perf_counter()
+        with self.worker.step(output) as told:
+            ours = time.perf_counter()
+            sampled = self.runner.execute(output, accept)
+            ours = time.perf_counter() - ours
+        self._told = told
+        self._drain()
+        self._seconds += time.perf_counter() - began - ours
+        failed = set(told.failed_recving or ())
+        self._failed = tuple(sorted(failed))
+        self._loaded = tuple(sorted(set(told.finished_recving or ()) - failed))
+        saves = told.kv_connector_worker_meta
+        self._reported = tuple(sorted(saves.completed_saves)) if saves is not None else ()
+        return sampled
+
+    def _answer(self, **fields: Any) -> Any:
+        return self._model_output(**fields, kv_connector_output=self._told)
+
+    def _promoted(self) -> set[str]:
+        gone = {item.id for item in self.runner.work} & self._away
+        self._away -= gone
+        return gone
+
+    def _unsettled(self) -> bool:
+        return bool(self.side._pinned_saves or self.scheduler.requests)
+
+    def _moved(self, observation: Observation) -> bool:
+        view = observation.store
+        assert view is not None
+        news = (view.loading, view.loaded, view.failed, view.reported)
+        return super()._moved(observation) or any(news)
+
+    # The gate.
+
+    def _drain(self) -> None:
+        for kind in ("put", "get", "lookup"):
+            if kind not in self.gate.immediate:
+                self.gate.drain(kind, self._at_rest(kind), self._before, self._after)
+        self._note_answers()
+
+    def _at_rest(self, kind: str) -> Any:
+        assert self.worker is not None
+        if kind == "put":
+            return self.worker.puts_at_rest
+        return self.worker.gets_at_rest if kind == "get" else self._lookups_at_rest
+
+    def _lookups_at_rest(self, waiting: int) -> bool:
+        assert self.worker is not None
+        self._pending = [future for future in self._pending if not future.done()]
+        return bool(waiting or not self._pending or not self.worker.worker.lookup_server.thread.is_alive())
+
+    def _note_answers(self) -> None:
+        """Which lookups have been answered, in the order of their asking."""
+        calls = self.gate.passed
+        for call in calls:
+            self._answers.append(Answer(self._asked.pop(0), _known(call)))
+        calls.clear()
+
+    def _before(self, call: Call) -> None:
+        if call.kind != "put" or call.probe:
+            return
+        assert self.worker is not None
+        pinned = {block for blocks, _ in self.side._pinned_saves.values() for block in blocks}
+        blocks = [self.worker.block(address) for address in call.addresses]
+        entries = [self._directory.entry(key) for key in call.keys]
+        self._unpinned = tuple(
+            entry for entry, block in zip(entries, blocks, strict=True) if block not in pinned
+        )
+        self._wrong = self._not_right(entries, blocks)
+
+    def _after(self, call: Call) -> None:
+        if call.kind == "lookup":
+            if self._asked:
+                self._answers.append(Answer(self._asked.pop(0), _known(call)))
+            return
+        if call.probe:
+            return
+        assert self.worker is not None
+        entries = [self._directory.entry(key) for key in call.keys]
+        results = call.results or [-1] * len(entries)
+        failed = tuple(entry for entry, result in zip(entries, results, strict=True) if result < 0)
+        wrong, unpinned = self._wrong, self._unpinned
+        if call.kind == "get":
+            unpinned = ()
+            blocks = [self.worker.block(address) for address in call.addresses]
+            good = [index for index, result in enumerate(results) if result >= 0]
+            wrong = self._not_right([entries[one] for one in good], [blocks[one] for one in good])
+        self._transfers.append(Transfer(call.kind, tuple(entries), failed, wrong, unpinned, call.error))
+
+    def _not_right(self, entries: list[Entry], blocks: list[int]) -> tuple[Entry, ...]:
+        """The entries whose block does not hold the content of their prefix."""
+        return tuple(
+            entry for entry, block in zip(entries, blocks, strict=True) if not self._holds(block, entry)
+        )
+
+    def _holds(self, block: int, entry: Entry) -> bool:
+        import torch
+
+        content, group = self.contents[entry.request], self.geometry.groups[entry.group]
+        if group.kind == "mamba":
+            return self.memory.holds_state(block, int(content.state[entry.position]))
+        start = (entry.position - 1) // group.block * group.block
+        held = self.memory.pages[block, : entry.position - start]
+        return bool(torch.equal(held, content.kv[start : entry.position]))
+
+    # What is seen.
+
+    def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
+        for request in self._failed:
+            self._away.discard(request)
+        stored, dropped = self._directory.changes()
+        late = {meta.store_job_id: meta.req_id for meta in self.side._finished_partial_tail_metas.values()}
+        self._jobs.update(late)
+        view = StoreView(
+            loading=tuple(self._load(request) for request in self._loading),
+            loaded=self._loaded,
+            failed=self._failed,
+            answers=tuple(self._answers),
+            transfers=tuple(self._transfers),
+            stored=stored,
+            dropped=dropped,
+            pins=tuple(
+                Pin(job, self._jobs.get(job, ""), len(blocks), job not in late)
+                for job, (blocks, _) in sorted(self.side._pinned_saves.items())
+            ),
+            reported=self._reported,
+            miscounted=self._miscounted(),
+            held_puts=self.gate.waiting("put"),
+            held_gets=self.gate.waiting("get"),
+            held_lookups=self.gate.waiting("lookup"),
+            alive=self._store.servers.master.alive,
+        )
+        observation = super()._observe(at, do, before, engine=self.number, store=view, **seen)
+        self._clear()
+        return observation
+
+    def _load(self, request: str) -> Admitted:
+        live = self.scheduler.requests[request]
+        external = self._external[request]
+        appeared, gone = self._lookups.get(request, (set(), set()))
+        return Admitted(
+            request,
+            local=live.num_computed_tokens - external,
+            external=external,
+            junction=live.shared_prefix_boundary,
+            appeared=self.prefixes.entries(appeared),
+            gone=self.prefixes.entries(gone),
+        )
+
+    def _miscounted(self) -> int:
+        counts: Counter[int] = Counter()
+        for manager in self.scheduler.kv_cache_manager.coordinator.single_type_managers:
+            for blocks in manager.req_to_blocks.values():
+                counts.update(block.block_id for block in blocks if not block.is_null)
+        for held, _ in self.side._pinned_saves.values():
+            counts.update(held)
+        return sum(block.ref_cnt != counts[block.block_id] for block in self.pool.blocks[_NULL + 1 :])
+
+    def close(self) -> None:
+        """End the case: what stands at the gates goes through, then threads and sockets end."""
+        if self.worker is None:
+            return
+        self.gate.actions = dict.fromkeys(KINDS, "release")
+        self._drain()
+        self.worker.close(self.side)
+        self.worker = None
+
+
+def _known(call: Call) -> bool:
+    return not call.error and not call.fate and call.results is not None and min(call.results, default=0) >= 0

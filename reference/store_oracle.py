@@ -1,0 +1,489 @@
+"""The oracle of the store tier: what an engine must find in the store, put there, pin, load and give back.
+
+One for each engine of a case; all share the requests, the identity of prefixes and the shelf, which is what
+the store was seen to hold.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from reference.cache import Key
+from reference.history import History
+from reference.oracle import ChunkForecast, Forecast, Oracle
+from reference.store_forecast import BadPut, Owed, StoreForecast
+from spec.observation import Admitted, Entry, Observation, Pin, StoreView, Transfer
+from spec.tail import Span, normal_span, tail_blocks, tail_key, tail_span
+from spec.trace import (
+    DropKeys,
+    KillMaster,
+    ResetLocal,
+    ResetStore,
+    RestartMaster,
+    Trace,
+)
+
+RETRIES = 3
+ENGINE_STEPS = ("run", "settle")
+
+
+class Shelf:
+    """What the store was seen to hold after the last observation, in order of arrival. `clock` counts
+    observations, `lost` tells when a key was last seen to vanish."""
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, Entry] = {}
+        self.clock = 0
+        self.lost: dict[Key, int] = {}
+
+
+class StoreOracle(Oracle):
+    """Follows one engine with a store. Beside what `Oracle` keeps: `answers` are asynchronous lookups that
+    were answered and not used yet (external hit in tokens, None: no answer), `loading` and `loaded` requests
+    by where they will go on, `orphans` loads of requests that have ended, `misled` requests whose load
+    failed, `failures` how often, `due_saves` keys that the store must hold when the saves have ended, `made` Mamba positions that a request
+    computed since it last began, `covered` requests whose prompt is computed, `excused` requests whose saves
+    may be incomplete, `again` requests that were preempted,
+    `reset_now` those that a reset preempted since the last step, and `reset_loads` those of them that load."""
+
+    def __init__(self, trace: Trace, engine: int, shelf: Shelf, beside: Oracle | None = None) -> None:
+        super().__init__(trace, engine, beside)
+        self.role = trace.configuration.roles[engine]
+        self.shelf = shelf
+        self.reset_now: set[str] = set()
+        self.reset_loads: set[str] = set()
+        self.answers: dict[str, int | None] = {}
+        self.loading: dict[str, int] = {}
+        self.loaded: set[str] = set()
+        self.orphans: set[str] = set()
+        self.misled: set[str] = set()
+        self.failures: Counter[str] = Counter()
+        self.pins: dict[int, Pin] = {}
+        self.due_saves: tuple[Owed, ...] = ()
+        self.made: dict[str, set[int]] = {}
+        self.covered: set[str] = set()
+        self.excused: set[str] = set()
+        self.again: set[str] = set()
+        self.began: dict[str, int] = {}
+        self.idle_puts = self.idle_gets = True
+
+    @property
+    def saves(self) -> bool:
+        """Whether the engine saves what its prompts compute."""
+        return self.role in ("producer", "both")
+
+    def holds_blocks(self) -> bool:
+        """Requests, loads and saves hold blocks."""
+        return super().holds_blocks() or bool(self.loading or self.orphans or self.pins)
+
+    def _resets(self, step: ResetLocal) -> bool:
+        return not (self.loading or self.orphans or self.pins) and super()._resets(step)
+
+    def expected_start(self, history: History) -> int | None:
+        """A request whose load has come in goes on behind it."""
+        if history.id in self.loaded:
+            return self.loading[history.id]
+        return super().expected_start(history)
+
+    def forecast(self, observation: Observation) -> Forecast:
+        """What the observation must agree with; changes nothing but arrivals."""
+        base = super().forecast(observation)
+        # Where the target broke off, nothing was seen any more.
+        view = observation.store or StoreView()
+        loadings = tuple(self._admission(item, self.histories[item.request]) for item in view.loading)
+        if loadings:
+            base = replace(base, counters=self._counters([*base.admissions, *loadings]))
+        promoted = self._promoted(base)
+        if promoted:
+            base = self._with_promoted(base, observation, promoted)
+        return replace(base, loadings=loadings, store=self._store_forecast(observation, view, base))
+
+    def after_failed_load(self) -> str:
+        """What came of failed loads, where a live request waits after one: "retried" when it failed again
+        and again, "waits" when not; "" where none does."""
+        misled = [one.id for one in self.live() if one.id in self.misled or self.failures[one.id] >= RETRIES]
+        if not misled:
+            return ""
+        return "retried" if any(self.failures[request] >= RETRIES for request in misled) else "waits"
+
+    def loads_after_reset(self) -> frozenset[str]:
+        """Requests that began to load in the step after a reset had preempted them."""
+        return frozenset(self.reset_loads)
+
+    def shelf_keys(self) -> frozenset[Key]:
+        """The keys that the store holds."""
+        return frozenset(self.shelf.keys)
+
+    # Lookups and loads.
+
+    def external(self, history: History, keys: Iterable[Key]) -> int:
+        """The external hit of a request over keys of the store (LK4), tokens."""
+        if history.known < self.geometry.grid:
+            return 0
+        return self.cache.lookup(history, set(keys)).hit
+
+    def _external_due(self, view: StoreView, admitted: Iterable[Admitted]) -> tuple[dict[str, int], set[str]]:
+        due: dict[str, int] = {}
+        unknown: set[str] = set()
+        now = {answer.request: answer.known for answer in view.answers}
+        for item in admitted:
+            history = self.histories[item.request]
+            if self.configuration.lookup_async:
+                found = self.answers.get(item.request, 0)
+            else:
+                found = self.external(history, self.shelf.keys) if now.get(item.request, True) else None
+            due[item.request] = found or 0
+            if found is None:
+                unknown.add(item.request)
+        return due, unknown
+
+    def _promoted(self, base: Forecast) -> list[ChunkForecast]:
+        return [chunk for chunk in base.chunks if chunk.history.id in self.loaded]
+
+    def _with_promoted(
+        self, base: Forecast, observation: Observation, promoted: list[ChunkForecast]
+    ) -> Forecast:
+        """What a load brought becomes visible when its request goes on."""
+        due: dict[Key, Entry] = {}
+        for chunk in promoted:
+            reach = self.loading[chunk.history.id]
+            places: set[tuple[int, int]] = set()
+            for group in self.geometry.attention:
+                places.update((group.index, at) for at in range(group.block, reach + 1, group.block))
+            due.update(self._keyed(chunk.history, frozenset(places)))
+        published = {self.cache.key_of(entry, self.histories) for entry in observation.published}
+        withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
+        absent = tuple(
+            entry
+            for key, entry in due.items()
+            if key not in published and (key not in self.cache.visible or key in withdrawn)
+        )
+        return replace(base, must={**base.must, **due}, missing=(*base.missing, *absent))
+
+    # Puts and keys.
+
+    def _store_forecast(self, observation: Observation, view: StoreView, base: Forecast) -> StoreForecast:
+        step = self.step(observation)
+        engine_step = observation.do in ENGINE_STEPS
+        external, unknown = self._external_due(view, (*observation.admitted, *view.loading))
+        present, bad, spoiled = self._puts(view.transfers, base)
+        expected = self._expected(step, present)
+        seen = self._seen(view)
+        owed = (*self.due_saves, *self._new_owed(observation, base)) if self.saves else ()
+        trouble = self._trouble(view)
+        owed = tuple(one for one in owed if one.request not in trouble)
+        gone = {self.cache.key_of(entry, self.histories) for entry in view.dropped}
+        owed = tuple(one for one in owed if one.key not in gone)
+        missing = tuple(
+            one for one in owed if not view.held_puts and one.key not in seen and one.key not in present
+        )
+        reported = frozenset(view.reported)
+        busy = {item.request for item in observation.scheduled}
+        busy |= {item.request for item in observation.finished}
+        failed = [request for request in view.failed if request in self.loading]
+        ending = set(failed) if self.configuration.load_failures == "fail" else set()
+        told = {*view.loaded, *view.failed}
+        return StoreForecast(
+            external=external,
+            unknown=frozenset(unknown),
+            bad=tuple(bad),
+            spoiled=spoiled,
+            unexpected=tuple(entry for key, entry in seen.items() if key not in expected),
+            vanished=tuple(entry for key, entry in expected.items() if key not in seen),
+            missing=missing,
+            owed=owed if view.held_puts else (),
+            kept=tuple(pin for job, pin in self.pins.items() if job not in reported),
+            freed=reported,
+            overdue=tuple(
+                pin
+                for job, pin in self.pins.items()
+                if engine_step and self.idle_puts and pin.told and job not in reported
+            ),
+            foreign=tuple(pin for pin in view.pins if pin.job not in self.pins and pin.request not in busy),
+            unreported=tuple(
+                request
+                for request in (*self.loading, *self.orphans)
+                if engine_step and self.idle_gets and request not in told and request not in self.loaded
+            ),
+            refused=frozenset(ending),
+            wiped=frozenset((present.keys() | gone) - seen.keys()),
+            away=self._away(observation, view),
+            misused=frozenset(
+                chunk.history.id
+                for chunk in base.chunks
+                if chunk.expected_start is None and chunk.history.id in self.misled
+            ),
+            # The blocks of a failed load go back when the queue next reaches its request.
+            at_rest=not (
+                self.loading
+                or self.orphans
+                or view.loading
+                or view.pins
+                or any(one.id in self.misled for one in self.live())
+            ),
+        )
+
+    def _away(self, observation: Observation, view: StoreView) -> frozenset[str]:
+        """Requests of which nothing could be scheduled in the step: they load, or wait for an answer."""
+        away = {request for request in self.loading if request not in self.loaded}
+        away |= {item.request for item in view.loading}
+        if self.configuration.lookup_async:
+            away |= {one.id for one in self.live() if one.state == "waiting" and one.id not in self.answers}
+            # An answer is used up where its request is not admitted, and asked for again.
+            away |= {answer.request for answer in view.answers}
+        return frozenset(away)
+
+    def _seen(self, view: StoreView) -> dict[Key, Entry]:
+        seen = dict(self.shelf.keys)
+        for entry in view.dropped:
+            seen.pop(self.cache.key_of(entry, self.histories), None)
+        for entry in view.stored:
+            seen[self.cache.key_of(entry, self.histories)] = entry
+        return seen
+
+    def _expected(self, step: object, present: dict[Key, Entry]) -> dict[Key, Entry]:
+        if isinstance(step, ResetStore | KillMaster | RestartMaster):
+            return {}
+        if isinstance(step, DropKeys):
+            return dict(list(present.items())[: max(len(present) - step.count, 0)])
+        return present
+
+    def _puts(
+        self, transfers: tuple[Transfer, ...], base: Forecast
+    ) -> tuple[dict[Key, Entry], list[BadPut], tuple[Entry, ...]]:
+        """The keys present after the transfers, the puts that must not be, and the loads of other bytes."""
+        present = dict(self.shelf.keys)
+        bad: list[BadPut] = []
+        spoiled: list[Entry] = []
+        reached = {chunk.history.id: chunk.publications.sure for chunk in base.chunks}
+        for transfer in transfers:
+            if transfer.kind == "get":
+                spoiled.extend(transfer.wrong)
+                continue
+            for entry in transfer.entries:
+                key = self.cache.key_of(entry, self.histories)
+                good = entry not in transfer.failed
+                uncomputed = not self._computed(entry, reached)
+                if uncomputed:
+                    bad.append(BadPut("uncomputed", entry))
+                elif entry in transfer.wrong:
+                    bad.append(BadPut("wrong", entry))
+                if entry in transfer.unpinned:
+                    bad.append(BadPut("unpinned", entry))
+                if good and key in present:
+                    bad.append(BadPut("again", entry))
+                elif not uncomputed and (stray := self._stray_put(entry, key, base)) is not None:
+                    bad.append(stray)
+                if good:
+                    present.setdefault(key, entry)
+        return present, bad, tuple(spoiled)
+
+    def _holders(self, entry: Entry) -> list[History]:
+        """The requests of this engine that begin with an entry's prefix."""
+        owner, unit = self.histories[entry.request], self.geometry.unit
+        number = owner.number(entry.position, unit)
+        return [
+            history
+            for history in self.histories.values()
+            if history.submit.engine == self.engine
+            and len(history.ahead) * unit >= entry.position
+            and history.number(entry.position, unit) == number
+        ]
+
+    def _computed(self, entry: Entry, reached: dict[str, int]) -> bool:
+        """Whether the engine has computed, or reused, the prefix of an entry. Requests that were preempted
+        had it, and what they put may be on its way."""
+        return any(
+            max(history.computed, history.most, reached.get(history.id, 0)) >= entry.position
+            for history in self._holders(entry)
+        )
+
+    def _stray_put(self, entry: Entry, key: Key, base: Forecast) -> BadPut | None:
+        group = self.geometry.groups[entry.group]
+        if group.kind == "mamba":
+            known = key in self.materialised or key in base.may or key in self.cache.visible
+            return None if known else BadPut("stray", entry)
+        if entry.position % group.block == 0:
+            return None
+        holders = self._holders(entry)
+        if self.geometry.fine and any(
+            entry.position == self.geometry.checkpoint(one.prompt) + group.margin for one in holders
+        ):
+            return None
+        for one in holders:
+            if entry.position == self.geometry.checkpoint(one.known) + group.margin:
+                return BadPut("horizon", entry, one.id)
+            if entry.position == one.junction + group.margin:
+                return BadPut("junction", entry, one.id)
+        return BadPut("stray", entry)
+
+    def _new_owed(self, observation: Observation, base: Forecast) -> list[Owed]:
+        """The keys that the saves of prompts completed in this step bring (TS1, TS6, TS7)."""
+        owed: list[Owed] = []
+        for chunk in base.chunks:
+            history = chunk.history
+            begins = any(item.request == history.id for item in observation.admitted)
+            covered = history.id in self.covered and not begins
+            if covered or chunk.publications.sure < history.prompt or history.id in self.excused:
+                continue
+            made = set() if begins else self.made.get(history.id, set())
+            now = self._made_by(chunk, observation)
+            began = self.shelf.clock if begins else self.began.get(history.id, 0)
+            for key, entry, tail in self._due_keys(history, made | now):
+                # What the store lost after it was saved is not saved again.
+                if self.shelf.lost.get(key, -1) >= began:
+                    continue
+                owed.append(Owed(key, entry, history.id, tail, history.id in self.again, bool(now)))
+        return owed
+
+    def _made_by(self, chunk: ChunkForecast, observation: Observation) -> set[int]:
+        """The positions of states that a chunk computed and that became visible in the engine's own cache."""
+        visible = self.cache.visible | {
+            self.cache.key_of(one, self.histories) for one in observation.published
+        }
+        states = {group.index for group in self.geometry.mamba}
+        return {
+            position
+            for group, position in chunk.publications.must
+            if group in states and self.cache.key(group, chunk.history, position) in visible
+        }
+
+    def _due_keys(self, history: History, made: set[int]) -> list[tuple[Key, Entry, bool]]:
+        geometry, prompt = self.geometry, history.prompt
+        normal = normal_span(prompt, geometry.align)
+        checkpoint = geometry.checkpoint(prompt)
+        places: dict[tuple[int, int], bool] = {}
+        for group in geometry.attention:
+            span = Span(0, 0)
+            if geometry.fine:
+                span = tail_span(
+                    prompt, history.known, geometry.unit, geometry.align, group.margin, geometry.eagle
+                )
+            indices = tail_blocks(span, group.block)
+            for index in range(indices.start, indices.end):
+                places[group.index, tail_key(index, span, group.block)] = True
+            for end in range(group.block, normal.end + 1, group.block):
+                places[group.index, end] = False
+        if checkpoint and checkpoint in made:
+            places.update(((group.index, checkpoint), True) for group in geometry.mamba)
+        return [
+            (self.cache.key(group, history, at), Entry(group, at, history.id), tail)
+            for (group, at), tail in places.items()
+        ]
+
+    def _trouble(self, view: StoreView) -> set[str]:
+        """Requests whose saves may be incomplete from now on, since a put failed."""
+        failing = any(one.kind == "put" and (one.failed or one.error) for one in view.transfers)
+        if not failing and view.alive:
+            return set()
+        return {one.id for one in self.histories.values() if one.submit.engine == self.engine}
+
+    # Following.
+
+    def adopt(self, observation: Observation, forecast: Forecast) -> None:
+        """Follow the observed run: take over its choices and what it made visible."""
+        view, due = observation.store or StoreView(), forecast.store
+        assert due is not None
+        step = self.step(observation)
+        admitted = {item.request for item in observation.admitted}
+        for request in admitted:
+            self.began[request] = self.shelf.clock
+            self.made.pop(request, None)
+            self.covered.discard(request)
+            self.answers.pop(request, None)
+        dropped = set(observation.preempted)
+        if isinstance(step, ResetLocal) and step.running:
+            dropped |= {one.id for one in self.live() if one.state == "running"}
+        self._forget_saves(dropped)
+        for chunk in forecast.chunks:
+            history = chunk.history
+            self.made.setdefault(history.id, set()).update(self._made_by(chunk, observation))
+            if chunk.publications.sure >= history.prompt:
+                self.covered.add(history.id)
+            if history.id in self.loaded:
+                self.loaded.discard(history.id)
+                self.loading.pop(history.id)
+                history.state = "running"
+        super().adopt(observation, forecast)
+        self.excused |= self._trouble(view)
+        self.due_saves = tuple(one for one in due.owed if one.request not in self.excused | dropped)
+        if observation.do in ENGINE_STEPS:
+            self.reset_loads = {item.request for item in view.loading} & self.reset_now
+            self.reset_now = set()
+        elif isinstance(step, ResetLocal):
+            self.reset_now |= dropped
+        self._follow_loads(observation, view, forecast)
+        self.pins = {pin.job: pin for pin in view.pins}
+        self.idle_puts, self.idle_gets = not view.held_puts, not view.held_gets
+        self.shelf.clock += 1
+        self.shelf.lost.update(dict.fromkeys(due.wiped, self.shelf.clock))
+        self.shelf.keys = self._seen(view)
+        if self.configuration.lookup_async:
+            for answer in view.answers:
+                history = self.histories[answer.request]
+                found = self.external(history, self.shelf.keys) if answer.known else None
+                self.answers[answer.request] = found
+
+    def _forget_saves(self, requests: Iterable[str]) -> None:
+        """What preempted requests had still to save is dropped."""
+        for request in requests:
+            history = self.histories[request]
+            history.most = max(history.most, history.computed)
+            self.again.add(request)
+            self.covered.discard(request)
+            self.made.pop(request, None)
+
+    def _follow_loads(self, observation: Observation, view: StoreView, forecast: Forecast) -> None:
+        for ended in observation.finished:
+            if self.loading.pop(ended.request, None) is not None:
+                if ended.request not in self.loaded and ended.request not in view.failed:
+                    self.orphans.add(ended.request)
+                self.loaded.discard(ended.request)
+        for request in (*view.loaded, *view.failed):
+            self.orphans.discard(request)
+            if request not in self.loading:
+                continue
+            history = self.histories[request]
+            if request in view.loaded:
+                self.loaded.add(request)
+                self._note_loaded(history)
+            else:
+                del self.loading[request]
+                self.misled.add(request)
+                self.failures[request] += 1
+                history.state, history.computed, history.hit = "waiting", 0, None
+        for admission in forecast.loadings:
+            history, item = admission.history, admission.admitted
+            history.state = "loading"
+            history.junction = item.junction
+            history.computed = item.local + item.external
+            history.hit = item.local + item.external if history.hit is None else history.hit
+            self.loading[history.id] = history.computed
+            self.began[history.id] = self.shelf.clock
+            self.answers.pop(history.id, None)
+            self.misled.discard(history.id)
+            self.made.pop(history.id, None)
+            self.covered.discard(history.id)
+            self.charged += self._need(history)
+        self.misled -= {item.request for item in observation.admitted}
+
+    def _note_loaded(self, history: History) -> None:
+        """What a load brought may become visible from now on."""
+        unit, reach = self.geometry.unit, self.loading[history.id]
+        places = {
+            (group.index, at) for group in self.geometry.attention for at in range(unit, reach + 1, unit)
+        }
+        places.update((group.index, reach) for group in self.geometry.mamba)
+        self.materialised.update(self._keyed(history, frozenset(places)))
+
+
+def oracles(trace: Trace) -> list[Oracle]:
+    """The oracles of a trace, one per engine."""
+    if trace.configuration.store == "off":
+        return [Oracle(trace)]
+    shelf = Shelf()
+    first: Oracle = StoreOracle(trace, 0, shelf)
+    rest = range(1, len(trace.configuration.roles))
+    return [first, *(StoreOracle(trace, engine, shelf, first) for engine in rest)]

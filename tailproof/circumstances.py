@@ -1,0 +1,59 @@
+"""What is special about a chunk that broke a rule, told in the kind: one known fault must hide no other."""
+
+from __future__ import annotations
+
+from reference.oracle import ChunkForecast
+from spec.chunking import can_export
+from spec.geometry import Geometry
+
+
+def smallest(geometry: Geometry) -> str:
+    """vLLM splits on the smallest block of all groups, where that is not the Mamba block."""
+    return "-smallest-block" if geometry.smallest < geometry.mamba_block else ""
+
+
+def jumped(geometry: Geometry, chunk: ChunkForecast, name: str) -> str:
+    """What is special about a chunk that jumped over the stop of that name."""
+    item, history = chunk.scheduled, chunk.history
+    if suffix := smallest(geometry):
+        return suffix
+    if name == "junction":
+        # The known fault counts blocks from where the chunk begins, which is right from a block's end.
+        return "" if item.start % geometry.mamba_block else "-from-block-end"
+    if history.known > history.prompt:
+        return "-resumed" if name != "checkpoint" or _passed_over(geometry, chunk) else "-resumed-in-reach"
+    if name == "checkpoint" and not geometry.fine and geometry.align > geometry.mamba_block:
+        return "-off-block-grid"
+    cut = may_export(geometry, chunk) and name == "checkpoint" and item.end < history.prefill_end
+    return "-cut-at-junction" if cut else ""
+
+
+def _passed_over(geometry: Geometry, chunk: ChunkForecast) -> bool:
+    """Whether vLLM passes over the checkpoint of a resumed request's prompt: where it exports that of the
+    present length, and where the last block end that it can use now lies above."""
+    block_end = geometry.checkpoint_on(chunk.history.known, geometry.mamba_block)
+    return may_export(geometry, chunk) or not geometry.fine or block_end >= chunk.stops["checkpoint"]
+
+
+def partial_block(geometry: Geometry, chunk: ChunkForecast) -> str:
+    """What is special about a chunk that ran past the end of the block it began in."""
+    history = chunk.history
+    # Only a junction or the reserve for draft modules cuts a chunk after it was decided to export.
+    whole = chunk.scheduled.end >= history.prefill_end or history.junction > 0 or geometry.lookahead > 1
+    known = whole and may_export(geometry, chunk)
+    return smallest(geometry) or ("" if known else "-without-export")
+
+
+def may_export(geometry: Geometry, chunk: ChunkForecast) -> bool:
+    """Whether a chunk that reaches the end of the prefill from where this one begins would export."""
+    return any(
+        can_export(
+            chunk.scheduled.start,
+            end,
+            geometry.checkpoint(end),
+            geometry.unit,
+            geometry.mamba_block,
+            geometry.mamba[0].checkpoint_alignment,
+        )
+        for end in (chunk.history.known, chunk.history.prefill_end)
+    )

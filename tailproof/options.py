@@ -1,0 +1,90 @@
+"""Options that several commands share, and how commands speak."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from spec.rules import RULES
+from spec.trace import TraceError
+from tailproof.targets import DEFAULT
+
+
+def targets_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--target`, as often as wanted, as `targets`."""
+    return click.option(
+        "--target", "targets", multiple=True, metavar="T", help=f"System under test (default {DEFAULT})."
+    )(function)
+
+
+def seed_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--seed`, as `seed`."""
+    return click.option(
+        "--seed", type=click.IntRange(0), default=None, help="Seed (default: random, shown)."
+    )(function)
+
+
+def json_file_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--json F`, as `json_file`."""
+    path = click.Path(dir_okay=False, path_type=Path)
+    return click.option("--json", "json_file", type=path, metavar="F", help="Write one JSON document.")(
+        function
+    )
+
+
+def json_flag(function: Callable[..., None]) -> Callable[..., None]:
+    """`--json` alone, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print the JSON document alone.")(function)
+
+
+def content_steps(context: click.Context, option: click.Parameter, value: str) -> str:
+    """Letters of steps of the content check, checked."""
+    if strange := "".join(sorted(set(value) - set("abcdefg"))):
+        raise click.BadParameter(f"{strange!r}: steps of the content check are the letters a to g")
+    return value
+
+
+def baseline_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--baseline`, as `baseline`."""
+    return click.option(
+        "--baseline",
+        type=click.Path(path_type=Path),
+        metavar="F",
+        help="Known divergences (default: the shipped file).",
+    )(function)
+
+
+def known_rules(ids: Iterable[str]) -> None:
+    """Refuse ids of rules that are not there.
+
+    Raises:
+        TraceError: with what is near.
+    """
+    for rule in ids:
+        if rule not in RULES:
+            near = [name for name in RULES if name[:2] == rule[:2].upper()] or list(RULES)
+            raise TraceError(f"there is no rule {rule!r}; near are {', '.join(near[:8])}")
+
+
+def drawn_seed(seed: int | None) -> int:
+    """A seed, drawn when none is given."""
+    return int(time.time()) % 1_000_000 if seed is None else seed
+
+
+def progress_line() -> Callable[[str], None]:
+    """Says lines on standard error, with the time since now."""
+    began = time.monotonic()
+
+    def line_said(line: str) -> None:
+        click.echo(f"[{time.monotonic() - began:6.1f} s] {line}", err=True)
+
+    return line_said
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines."""
+    for line in lines:
+        click.echo(line)

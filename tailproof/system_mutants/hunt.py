@@ -1,0 +1,88 @@
+"""Fuzzes a target until the first divergence that no baseline entry covers: how long a fault stays unseen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spec.geometry import GeometryError
+from spec.trace import Trace, TraceError
+from tailproof.baseline import Baseline
+from tailproof.findings import Finding, IncompleteError
+from tailproof.generate import case
+from tailproof.lockstep import divergences
+from tailproof.process import TargetProblem, Worker
+
+_AHEAD = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hunted:
+    """What a hunt gave. `finding` is None when nothing was seen; `trouble` is the line with which the target
+    or the comparison gave up, "" when neither did. `cases` counts the last one too, `seconds` are wall time
+    without the start of the worker."""
+
+    finding: Finding | None
+    trouble: str
+    cases: int
+    seconds: float
+
+    @property
+    def seen(self) -> bool:
+        """Whether a rule was broken, or the run could not go on."""
+        return self.finding is not None or bool(self.trouble)
+
+
+def hunt(
+    worker: Worker,
+    known_as: str,
+    baseline: Baseline,
+    *,
+    seed: int,
+    seconds: float,
+    cases: int | None = None,
+    progress: Callable[[int], None] = lambda cases: None,
+) -> Hunted:
+    """Run generated cases on a target until one diverges, for at most some seconds, or a number of cases.
+
+    `known_as` is the name under which the baseline knows the target; `progress` is told the number of cases.
+    """
+    try:
+        worker.describe()
+    except TargetProblem as problem:
+        return Hunted(None, str(problem), 0, 0.0)
+    began = time.monotonic()
+    waiting: list[Trace] = []
+    started = judged = 0
+
+    def passed() -> float:
+        return time.monotonic() - began
+
+    while passed() < seconds and (cases is None or judged < cases):
+        try:
+            while len(waiting) < _AHEAD and (cases is None or started < cases):
+                trace = case(seed, started)
+                worker.start(trace)
+                waiting.append(trace)
+                started += 1
+            judged += 1
+            trace = waiting.pop(0)
+            finding = _first(trace, worker, known_as, baseline)
+        except (TargetProblem, TraceError, GeometryError, IncompleteError) as problem:
+            worker.cancel()
+            return Hunted(None, str(problem).splitlines()[0], judged, passed())
+        if finding is not None:
+            worker.cancel()
+            return Hunted(finding, "", judged, passed())
+        progress(judged)
+    worker.cancel()
+    return Hunted(None, "", judged, passed())
+
+
+def _first(trace: Trace, worker: Worker, known_as: str, baseline: Baseline) -> Finding | None:
+    def known(finding: Finding) -> bool:
+        return baseline.find(known_as, finding) is not None
+
+    found = (one.finding for one in divergences(trace, worker.finish(), passes=known))
+    return next((finding for finding in found if not known(finding)), None)
