@@ -48,7 +48,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One case for a worker. `omit` names content-check steps (letters a to g) to leave out, which must
+    """One case for a worker. `omit` names content-check steps (letters a to i) to leave out, which must
     then be seen as failed reads."""
 
     trace: dict[str, Any]

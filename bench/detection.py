@@ -165,7 +165,9 @@ def _say(line: str) -> None:
 
 def main() -> None:
     """Measure, print, and perhaps write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="put the table into docs/detection.md")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds (default: %(default)s)")
     options = parser.parse_args()

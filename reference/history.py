@@ -9,6 +9,10 @@ from reference.exact_model import outputs
 from spec.trace import TURN, Submit, prompt_length, prompt_tokens
 
 
+# Further apart than the units of any request, and than there are salts.
+_APART = 1 << 32
+
+
 class Prefixes:
     """Gives equal prefixes (same tokens, same salt) the same number, different ones different numbers. Where
     hashes cover `lookahead` tokens past their unit, these belong to the prefix too."""
@@ -113,5 +117,7 @@ class History:
         del self.numbers[max(len(self.tokens) - prefixes.lookahead, 0) // prefixes.unit :]
 
     def number(self, position: int, unit: int) -> int:
-        """The identity of the first `position` tokens (a positive multiple of the unit), known or to come."""
-        return self.ahead[position // unit - 1]
+        """The identity of the first `position` tokens (a positive multiple of the unit), known or to come; one that
+        nothing else has where no hash can ever cover them."""
+        index = position // unit - 1
+        return self.ahead[index] if index < len(self.ahead) else -2 - _APART * (self.order + 1) - index

@@ -43,14 +43,16 @@ def publications(
     may: set[Place] = set()
     sure = end - drafts
     for attention in geometry.attention:
-        may.update((attention.index, at) for at in range(geometry.unit, sure + 1, geometry.unit))
+        final = _final(geometry, attention, sure)
+        may.update((attention.index, at) for at in range(geometry.unit, final + 1, geometry.unit))
         first, reach = _span(geometry, attention, start, sure)
         must.update((attention.index, at) for at in range(first, reach + 1, attention.block))
         tail = attention_tail(history.prompt, geometry.unit, attention.drops, geometry.hash_lookahead)
         if geometry.fine and _final(geometry, attention, start) < tail <= reach and tail % attention.block:
             must.add((attention.index, tail))
     for window in geometry.windows:
-        may.update((window.index, at) for at in range(window.block, sure + 1, window.block))
+        final = _final(geometry, window, sure)
+        may.update((window.index, at) for at in range(window.block, final + 1, window.block))
         first, reach = _span(geometry, window, start, sure)
         needed = _window_needs(configuration, geometry, history, window, first, reach)
         must.update((window.index, at) for at in needed if first <= at <= reach)

@@ -24,7 +24,7 @@ def jumped(geometry: Geometry, chunk: ChunkForecast, name: str) -> str:
         return "-resumed" if name != "checkpoint" or _passed_over(geometry, chunk) else "-resumed-in-reach"
     if name == "checkpoint" and not geometry.fine and geometry.align > geometry.mamba_block:
         return "-off-block-grid"
-    cut = may_export(geometry, chunk) and name == "checkpoint" and item.end < history.prefill_end
+    cut = _cut(geometry, chunk) and name == "checkpoint" and may_export(geometry, chunk)
     return "-cut-at-junction" if cut else ""
 
 
@@ -37,11 +37,15 @@ def _passed_over(geometry: Geometry, chunk: ChunkForecast) -> bool:
 
 def partial_block(geometry: Geometry, chunk: ChunkForecast) -> str:
     """What is special about a chunk that ran past the end of the block it began in."""
-    history = chunk.history
-    # Only a junction or the reserve for draft modules cuts a chunk after it was decided to export.
-    whole = chunk.scheduled.end >= history.prefill_end or history.junction > 0 or geometry.lookahead > 1
-    known = whole and may_export(geometry, chunk)
-    return smallest(geometry) or ("" if known else "-without-export")
+    whole = chunk.scheduled.end >= chunk.history.prefill_end or _cut(geometry, chunk)
+    return smallest(geometry) or ("" if whole and may_export(geometry, chunk) else "-without-export")
+
+
+def _cut(geometry: Geometry, chunk: ChunkForecast) -> bool:
+    """Whether a chunk may have been cut after it was decided to export: only a junction and the reserve for
+    draft modules do that."""
+    short = chunk.scheduled.end < chunk.history.prefill_end
+    return short and ("junction" in chunk.stops or chunk.history.junction > 0 or geometry.lookahead > 1)
 
 
 def may_export(geometry: Geometry, chunk: ChunkForecast) -> bool:

@@ -19,6 +19,7 @@ from tailproof.check import check
 from tailproof.findings import IncompleteError
 from tailproof.fuzz import GENERATORS, fuzz
 from tailproof.options import (
+    STORE_STEPS,
     baseline_option,
     content_steps,
     drawn_seed,
@@ -132,7 +133,8 @@ def check_command(
     default="",
     metavar="LETTERS",
     callback=content_steps,
-    help="Leave out these steps of the content check (a to g); they must then be found.",
+    help="Leave out these steps of the content check (a to g; in the store tier also h, the bytes of a load, "
+    "and i, those of a save); they must then be found.",
 )
 @click.option(
     "--out",
@@ -160,6 +162,8 @@ def fuzz_command(
     known_rules(rules)
     if tier not in GENERATORS:
         raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
+    if tier != "store" and set(omit) & set(STORE_STEPS):
+        raise click.BadParameter(f"{omit!r}: h and i are steps of the store tier", param_hint="--omit")
     known = load(baseline)
     if seconds is None and cases is None:
         seconds = 60.0

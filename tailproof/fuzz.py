@@ -109,7 +109,7 @@ def fuzz(
     """Fuzz a tier of a target, opened once per worker, for some seconds or a number of cases.
 
     `rules`, when given, limits what counts as a divergence; `known_as` is the target's name in the baseline.
-    New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to g),
+    New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to i),
     which must then be found. A keyboard interrupt ends the run early with what it has.
 
     Raises:

@@ -19,12 +19,15 @@ def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
     rng = random.Random(f"{seed}/{index}")
     configuration = drawn_configuration(rng, axes or Axes())
     draft = Draft(rng, configuration, pressure=rng.random() < (axes or Axes()).pressure)
+    if draft.pressure and rng.random() < 0.3:
+        # A victim that is less important than who needs its blocks may have been scheduled already.
+        draft.configuration = replace(configuration, policy="priority")
     for _ in range(rng.choice((2, 3, 3, 4, 5, 6))):
         _episode(draft)
     draft.steps.append(Settle(accept=accepted(draft)))
     if rng.random() < 0.6:
         _resend_all(draft)
-    return Trace(replace(configuration, blocks=pool(draft)), tuple(draft.steps))
+    return Trace(replace(draft.configuration, blocks=pool(draft)), tuple(draft.steps))
 
 
 def _episode(draft: Draft) -> None:
@@ -40,8 +43,10 @@ def _episode(draft: Draft) -> None:
             draft.steps.append(ResetLocal())
     elif choice < 0.9:
         draft.steps.append(Run(rng.choice((1, 1, 2, 3, 5)), accept=accepted(draft)))
-        if rng.random() < 0.1:
-            draft.steps.append(ResetLocal(running=rng.random() < 0.5))
+        if rng.random() < 0.25:
+            # A request that starts again prefills its outputs too, which takes some of them.
+            draft.steps.append(Run(rng.choice((1, 2, 5)), accept=accepted(draft)))
+            draft.steps.append(ResetLocal(running=rng.random() < 0.8))
     if draft.live and rng.random() < 0.18:
         draft.steps.append(Abort(rng.choice(draft.live)))
 

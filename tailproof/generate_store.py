@@ -46,7 +46,7 @@ class StoreAxes:
     decode_saves: float = 0.4
     receivers: float = 0.35
     fail: float = 0.25
-    master: float = 0.02
+    master: float = 0.006
     left_failing: float = 0.06
 
 

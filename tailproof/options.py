@@ -12,6 +12,9 @@ from spec.rules import RULES
 from spec.trace import TraceError
 from tailproof.targets import DEFAULT
 
+# Steps of the content check that can be left out; the second kind belongs to the store tier.
+CONTENT_STEPS, STORE_STEPS = "abcdefg", "hi"
+
 
 def targets_option(function: Callable[..., None]) -> Callable[..., None]:
     """`--target`, as often as wanted, as `targets`."""
@@ -42,8 +45,8 @@ def json_flag(function: Callable[..., None]) -> Callable[..., None]:
 
 def content_steps(context: click.Context, option: click.Parameter, value: str) -> str:
     """Letters of steps of the content check, checked."""
-    if strange := "".join(sorted(set(value) - set("abcdefg"))):
-        raise click.BadParameter(f"{strange!r}: steps of the content check are the letters a to g")
+    if strange := "".join(sorted(set(value) - set(CONTENT_STEPS + STORE_STEPS))):
+        raise click.BadParameter(f"{strange!r}: steps of the content check are the letters a to i")
     return value
 
 

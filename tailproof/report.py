@@ -19,7 +19,7 @@ from tailproof.coverage import TAGS
 from tailproof.coverage_store import store_lines
 from tailproof.fuzz import Found, FuzzReport
 from tailproof.reach import folded, reach_lines, reach_table, unsupported
-from tailproof.seeds import LATER, SeedResult
+from tailproof.seeds import SeedResult
 from tailproof.targets import Target, tier_states
 
 FORMAT = 1
@@ -171,7 +171,6 @@ def seed_lines(results: list[SeedResult], problems: Mapping[str, str] | None = N
     for reason in dict.fromkeys(reason for result in results for reason in result.lacking.values()):
         yield f"- {reason}"
     yield from (f"could not run: {problem}" for problem in (problems or {}).values())
-    yield from (f"not run: {line}" for line in LATER)
 
 
 def _seen(result: SeedResult, target: str) -> str:
@@ -190,12 +189,12 @@ def seed_document(results: list[SeedResult], problems: Mapping[str, str] | None 
         "cases": [
             {
                 "id": result.case.id,
-                "tier": "core",
+                "tier": result.case.tier,
                 "setting": result.case.setting,
                 "prompt": result.case.prompt,
                 "unit": result.case.unit,
                 "block": result.case.block,
-                "align": result.case.block,
+                "align": result.case.align,
                 "eagle": result.case.eagle,
                 "exports": result.case.exports,
                 "marked": result.case.marked,

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from adapters.protocol import Description
 from spec.geometry import GeometryError
 from spec.observation import Outcome
-from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
+from spec.trace import Configuration, Group, ResetLocal, Settle, Submit, Trace, TraceError
 from tailproof.environments import EnvironmentProblem
 from tailproof.findings import Divergence
 from tailproof.lockstep import compare
 from tailproof.process import TargetProblem
-from tailproof.targets import OpenTarget, Target, open_target
+from tailproof.targets import OpenTarget, Target, open_target, tier_states
 
 RESEND = "B"
 
@@ -22,7 +22,8 @@ RESEND = "B"
 @dataclass(frozen=True, slots=True)
 class SeedCase:
     """A case: a prompt sent, and sent again. Sizes in tokens. `exports` lets the backend export states inside
-    chunks, on the unit; `marked` marks the attention group as that of the draft model."""
+    chunks, on the unit; `marked` marks the attention group as that of the draft model. `stored` attaches a
+    store and empties the local cache in between; `dcp` scales the attention blocks."""
 
     id: str
     setting: str
@@ -32,6 +33,18 @@ class SeedCase:
     eagle: bool = True
     exports: bool = False
     marked: bool = False
+    stored: bool = False
+    dcp: int = 1
+
+    @property
+    def tier(self) -> str:
+        """The tier that it runs in."""
+        return "store" if self.stored else "core"
+
+    @property
+    def align(self) -> int:
+        """L, in tokens."""
+        return self.block * self.dcp
 
     def trace(self, profile: str = "drop") -> Trace:
         """The trace that plays it under a rule set."""
@@ -46,10 +59,14 @@ class SeedCase:
             speculative=3 if self.eagle else 0,
             blocks=256,
             budget=32_768,
-            profile=profile if self.eagle else "drop",
+            dcp=self.dcp,
+            store="both" if self.stored else "off",
+            # With a connector vLLM keeps the drop in every version.
+            profile=profile if self.eagle and not self.stored else "drop",
         )
         prompt = (("a", self.prompt),)
-        steps = (Submit("A", prompt), Settle(), Submit(RESEND, prompt), Settle())
+        reset = (ResetLocal(),) if self.stored else ()
+        steps = (Submit("A", prompt), Settle(), *reset, Submit(RESEND, prompt), Settle())
         return Trace(configuration, steps, note=self.setting)
 
 
@@ -93,14 +110,23 @@ CASES = (
     SeedCase("lookup-capped-below-proof-exports", _EXPORTS, 7040, 128, 896, exports=True),
     SeedCase("cap-applied-twice-exports", _EXPORTS, 7296, 128, 896, exports=True),
     SeedCase("proof-scan-off-by-one-unit-exports", _EXPORTS, 16_000, 16, 560, exports=True),
+    SeedCase(
+        "incomplete-external-tail",
+        "a store, local reset, resend; DCP 8, so attention blocks of 7168 tokens",
+        7449,
+        128,
+        896,
+        stored=True,
+        dcp=8,
+    ),
 )
-LATER = ("incomplete-external-tail: needs a store, joins with the store tier",)
 
 
 def hit_of(outcome: Outcome, request: str) -> int | None:
     """Tokens that a request reused when it was first admitted; None when it never was."""
     for observation in outcome.observations:
-        for admitted in observation.admitted:
+        loading = observation.store.loading if observation.store is not None else ()
+        for admitted in (*loading, *observation.admitted):
             if admitted.request == request:
                 return admitted.local + admitted.external
     return None
@@ -173,6 +199,10 @@ def _observe(result: SeedResult, name: str, described: Description, opened: Open
     result.profiles[name] = described.profiles[0]
     trace = result.case.trace(described.profiles[0])
     result.observed[name] = result.divergences[name] = None
+    state = tier_states(Target.parse(name)).get(result.case.tier, "ready")
+    if result.case.stored and state != "ready":
+        result.lacking[name] = f"{result.case.id}: {state}"
+        return
     try:
         outcome = opened.run(trace)
     except (TraceError, GeometryError) as problem:

@@ -71,11 +71,24 @@ def _local_loss(oracle: Oracle, admission: AdmissionForecast, text: str) -> Find
 
 def _variant(oracle: Oracle, admission: AdmissionForecast, total: int) -> str:
     """The wrong way of looking up that gives what was seen, where one does."""
-    keys = set(oracle.shelf_keys())
+    keys, geometry = set(oracle.shelf_keys()), oracle.geometry
+    asked = admission.history.known // geometry.align * geometry.align
+    if (
+        not geometry.fine
+        and total == oracle.cache.lookup(admission.history, _up_to(oracle, admission, asked)).hit
+    ):
+        return "proof-not-asked"
     for variant in VARIANTS:
         if variant.hit(oracle.geometry, admission.history, keys) == total:
             return variant.kind
     return "missed" if admission.admitted.external == 0 else "too-short"
+
+
+def _up_to(oracle: Oracle, admission: AdmissionForecast, end: int) -> set[tuple[int, int]]:
+    """The keys of the store for prefixes of a request of at most `end` tokens."""
+    unit, history, keys = oracle.geometry.unit, admission.history, oracle.shelf_keys()
+    places = ((group, at) for group in oracle.geometry.groups for at in range(unit, end + 1, unit))
+    return {key for group, at in places if (key := oracle.cache.key(group.index, history, at)) in keys}
 
 
 def _bad_put(oracle: Oracle, put: BadPut, forecast: Forecast) -> Finding:
@@ -88,6 +101,11 @@ def _bad_put(oracle: Oracle, put: BadPut, forecast: Forecast) -> Finding:
         text = (
             f"{text}: request {request!r} computed [{item.start}, {item.end}) and offered the block of the "
             f"state at {item.start} as that of the block's end"
+        )
+    elif put.what == "wrong" and oracle.cache.key_of(put.entry, oracle.histories) in oracle.overrun:
+        kind, text = (
+            "put-partial-block-as-full",
+            f"{text}: an earlier chunk began inside it and ran past its end",
         )
     return Finding(rule, kind, text, request, put.entry.position)
 
@@ -127,6 +145,11 @@ def _missing(oracle: Oracle, owed: Owed, due: StoreForecast) -> Finding:
         return Finding("TS6", f"missing-{kind}-resumed", text, owed.request, entry.position)
     if kind == "tail" and not owed.state and len(tail) > 1:
         return Finding("TS7", f"missing-{kind}-without-state", text, owed.request, entry.position)
+    geometry = oracle.geometry
+    exports = geometry.mamba[0].checkpoint_alignment is not None
+    if kind == "state" and exports and not geometry.fine and geometry.align > geometry.mamba_block:
+        text = f"{text}: it was exported, and nothing offers an export past the last block that is cached"
+        return Finding("TS1", "missing-state-of-coarse-export", text, owed.request, entry.position)
     suffix = "-resumed" if owed.resumed else ""
     return Finding("TS1", f"missing-{kind}{suffix}", text, owed.request, entry.position)
 

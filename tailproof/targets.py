@@ -33,6 +33,9 @@ LATER = {
 }
 
 
+OTHER_STORE = f"the store tier drives the connector of {DEFAULT} only so far"
+
+
 class TargetNameError(ValueError):
     """A target name that means nothing; one line with what would."""
 
@@ -154,8 +157,8 @@ def tier_states(target: Target) -> dict[str, str]:
         return {"core": "ready", **states, "store": "ready"}
     if target.kind == "installed":
         reason = _missing(target)
-        base = target.name if target.name in known_targets() else DEFAULT
-        states["store"] = reason or _store_state(locate(base).python)
+        own = target.name in known_targets()
+        states["store"] = reason or (_store_state(locate(target.name).python) if own else OTHER_STORE)
         return {"core": reason or "ready", **states}
     path = Path(target.argument).expanduser().absolute()
     if not path.exists():

@@ -73,10 +73,11 @@ class CountingQueue(queue.Queue[Any]):
 
 class Gate:
     """Where the calls of one engine stop. `actions` is what the trace asks for, by kind; calls of a kind in
-    `immediate` do not stop, since the driving thread itself waits for their answer; `passed` keeps them."""
+    `immediate` do not stop, since the driving thread itself waits for their answer; `passed` keeps them.
+    Transfers of the kinds in `hollow` succeed without moving a byte: a planted fault."""
 
-    def __init__(self, immediate: frozenset[str] = frozenset()) -> None:
-        self.immediate = immediate
+    def __init__(self, immediate: frozenset[str] = frozenset(), hollow: frozenset[str] = frozenset()) -> None:
+        self.immediate, self.hollow = immediate, hollow
         self.actions = dict.fromkeys(KINDS, "release")
         self.passed: list[Call] = []
         self._waiting: dict[str, list[Call]] = {kind: [] for kind in KINDS}
@@ -215,13 +216,16 @@ class GatedClient:
             self._give_back(real)
 
     def _transfer(self, call: Call, forward: Callable[[int], list[int]]) -> list[int]:
+        def passing() -> list[int]:
+            return [0] * len(call.keys) if call.kind in self._gate.hollow else forward(len(call.keys))
+
         def failing() -> list[int]:
             count = len(call.keys) - 1
             if call.fate != "part":
                 return [NO_ROOM if call.fate == "full" else TRANSFER_FAILED] * (count + 1)
             return [*(forward(count) if count else []), TRANSFER_FAILED]
 
-        return self._pass(call, lambda: forward(len(call.keys)), failing)
+        return self._pass(call, passing, failing)
 
     def _pass(
         self, call: Call, forward: Callable[[], list[int]], failing: Callable[[], list[int]]

@@ -105,7 +105,7 @@ class WorkerRole:
         """The block that begins at an address."""
         block, rest = divmod(address - self._base, self._row)
         assert rest == 0, "a transfer begins inside a block"
-        return block
+        return int(block)
 
     def puts_at_rest(self, waiting: int) -> bool:
         """Whether no save runs, `waiting` calls of which stand at the gate."""
@@ -148,7 +148,7 @@ class WorkerRole:
         server, client = self.worker.lookup_server, scheduler_side.client
         server.running = False
         if server.thread.is_alive():
-            # A message that it does not know makes it look whether it may still run, unless it has just looked.
+            # A message that it does not know makes it look whether it may run, unless it has just looked.
             client.executor.submit(client.socket.send, _UNKNOWN_MESSAGE).result(_JOIN_SECONDS)
         threads.append(server.thread)
         for thread in threads:

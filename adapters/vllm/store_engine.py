@@ -27,7 +27,9 @@ _NULL = 0
 
 
 class StoreEngine(VllmSession):
-    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold."""
+    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold. Of the
+    steps of the content check, h (the bytes of loads) and i (those of saves) are its own; `omit` leaves steps
+    out."""
 
     idle_steps = 8
 
@@ -44,8 +46,9 @@ class StoreEngine(VllmSession):
         self.number, self.role = number, role
         self._store, self._directory = store, directory
         self.contents: dict[str, Content] = {}
-        immediate = frozenset() if configuration.lookup_async else frozenset(("lookup",))
-        self.gate = Gate(immediate)
+        immediate = () if configuration.lookup_async else ("lookup",)
+        hollow = [kind for kind, letter in (("get", "h"), ("put", "i")) if letter in omit]
+        self.gate = Gate(frozenset(immediate), frozenset(hollow))
         self.worker: WorkerRole | None = None
         self._told: Any = None
         self._asked: list[str] = []

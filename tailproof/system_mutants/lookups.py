@@ -80,7 +80,8 @@ MUTANTS = (
         _HYBRID,
         boolean("and", 2).naming("eagle_verified"),
         kept("values", 0),
-        ("PM3", "LK1"),
+        (),
+        equivalent="a group that is asked again is scanned its margin further again, and loses just that",
     ),
     SystemMutant(
         "drop-forgotten",
@@ -306,7 +307,7 @@ MUTANTS = (
         _HYBRID,
         call("min", named("curr_hit_length")).naming("hit_length_by_group"),
         kept("args", 1),
-        ("LK1", "LV1", "PM4"),
+        ("LK1", "LV1", "PM4", "SF2"),
     ),
     SystemMutant(
         "hit-may-be-everything",

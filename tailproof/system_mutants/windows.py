@@ -65,7 +65,8 @@ MUTANTS = (
         _LOOKUP,
         branch("post_pop_blocks"),
         dropped,
-        ("PM2", "LK1", "SF1"),
+        (),
+        equivalent="states lie on the grid, and the window is asked again at the length of the state",
     ),
     SystemMutant(
         "window-kept-one-short",

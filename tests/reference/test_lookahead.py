@@ -1,0 +1,134 @@
+"""The profile lookahead in lockstep: hashes that cover tokens to come, on the reference and with faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reference.engine import SlowEngine
+from reference.history import History, Prefixes
+from spec.geometry import Geometry
+from spec.trace import Configuration, Group, Settle, Submit, Trace
+from tailproof import targets
+from tailproof.drawing import Axes
+from tailproof.findings import Finding
+from tailproof.generate import case
+from tailproof.lockstep import compare
+from tailproof.targets import ReferenceTarget, Target
+
+AXES = Axes().within(("lookahead", "drop"), ("small-budget",))
+CASES = 300
+FULL, MAMBA = Group("full", 4), Group("mamba", 4)
+AHEAD = Configuration((FULL, MAMBA), 4, eagle=True, speculative=1, profile="lookahead")
+
+
+def run(engine: type[SlowEngine], trace: Trace) -> Finding | None:
+    """What lockstep finds of an engine on a trace."""
+    opened = ReferenceTarget(Target.parse("reference"))
+    opened._system = targets._ReferenceSystem(engine)
+    found = compare(trace, opened.run(trace))
+    return None if found is None else found.finding
+
+
+def hunted(engine: type[SlowEngine]) -> set[str]:
+    """The rules that an engine breaks under the profile."""
+    found = set()
+    for index in range(CASES):
+        trace = case(3, index, AXES)
+        if trace.configuration.profile != "lookahead":
+            continue
+        finding = run(engine, trace)
+        if finding is not None:
+            found.add(finding.rule)
+    return found
+
+
+def test_the_generator_draws_both_profiles_and_only_what_is_there() -> None:
+    drawn = [case(3, index, AXES).configuration for index in range(CASES)]
+    with_eagle = [one for one in drawn if one.eagle]
+    ahead = sum(one.profile == "lookahead" for one in with_eagle)
+    assert len(with_eagle) / 2 < ahead < len(with_eagle)
+    assert all(one.profile == "drop" for one in drawn if not one.eagle)
+    assert all(one.budget > one.speculative for one in with_eagle)
+    assert sum(one.multi_module for one in drawn if one.profile == "lookahead") >= 5
+
+
+def test_an_old_version_is_drawn_nothing_that_it_lacks() -> None:
+    axes = Axes().within(("drop",), ("dcp", "exports", "junctions", "replicated", "lookahead"))
+    for index in range(CASES):
+        drawn = case(3, index, axes).configuration
+        assert drawn.profile == "drop"
+        assert drawn.dcp == 1
+        assert not drawn.junctions
+        assert all(group.checkpoint_alignment is None and not group.replicated for group in drawn.groups)
+
+
+def test_what_is_drawn_for_a_target_that_lacks_nothing_is_as_ever() -> None:
+    axes = Axes().within(("drop",), ())
+    assert [case(3, index, axes) for index in range(50)] == [case(3, index) for index in range(50)]
+
+
+def test_the_clean_reference_gives_no_finding() -> None:
+    assert hunted(SlowEngine) == set()
+
+
+class Dropping(SlowEngine):
+    """It keeps the checkpoint of the drop."""
+
+    def layout(self, geometry: Geometry) -> Geometry:
+        drop = Geometry.of(replace(self.configuration, profile="drop")).profile
+        return replace(geometry, profile=replace(drop, drops=False), hash_lookahead=0)
+
+
+class Forgetful(SlowEngine):
+    """What can be named only with the answer of a step is never named."""
+
+    def _register_late(self, history: History, fresh: set[tuple[int, int]]) -> dict[tuple[int, int], object]:  # type: ignore[override]
+        self.late.pop(history.id, None)
+        return {}
+
+
+class Blind(SlowEngine):
+    """Its hashes do not cover what follows, so it takes prefixes for equal that are not."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.prefixes = Prefixes(configuration.unit)
+
+
+@pytest.mark.parametrize(
+    ("engine", "rules"),
+    [(Dropping, {"CP7"}), (Forgetful, {"RT1"}), (Blind, {"LK1"})],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_a_planted_fault_of_the_profile_is_caught(engine: type[SlowEngine], rules: set[str]) -> None:
+    assert rules <= hunted(engine)
+
+
+def test_a_prompt_that_goes_on_otherwise_shares_one_unit_less() -> None:
+    """The hash of the last shared unit covers the next token, which differs."""
+    prompts = (("a", 12), ("b", 4)), (("a", 12), ("c", 4))
+    steps = Submit("A", prompts[0]), Settle(), Submit("B", prompts[1]), Settle()
+    trace = Trace(AHEAD, steps)
+    outcome = ReferenceTarget(Target.parse("reference")).run(trace)
+    junctions = [one.junction for seen in outcome.observations for one in seen.admitted]
+    assert junctions == [0, 8]
+    drop = replace(trace, configuration=replace(AHEAD, profile="drop", eagle=False, speculative=0))
+    outcome = ReferenceTarget(Target.parse("reference")).run(drop)
+    assert [one.junction or one.local for seen in outcome.observations for one in seen.admitted] == [0, 12]
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3])
+def test_prefixes_are_known_only_with_the_tokens_that_their_hash_covers(ahead: int) -> None:
+    prefixes = Prefixes(4, ahead)
+    history = History.of(Submit("A", (("a", 8),), outputs=4), prefixes, {})
+    assert len(history.numbers) == 1
+    assert len(history.ahead) == (12 - ahead) // 4
+    for produced in range(1, 5):
+        history.produce(1, prefixes)
+        assert len(history.numbers) == (8 + produced - ahead) // 4
+        assert history.numbers == history.ahead[: len(history.numbers)]
+    history.told = 0
+    history.forget(prefixes)
+    assert len(history.numbers) == 1

@@ -1,0 +1,161 @@
+"""Versions as targets: their names and states, adding and removing them, the seed table over several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from adapters.protocol import Description
+from spec.observation import Outcome
+from spec.trace import Trace, TraceError
+from tailproof import registry, report, seeds, targets, wheels
+from tailproof.environments import Environment, EnvironmentProblem
+from tailproof.process import TargetProblem, Worker
+from tailproof.targets import DEFAULT, OVERLAYS, ReferenceTarget, Target, open_target, tier_states
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("TAILPROOF_CACHE", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of the default target is there; versions are fetched from nowhere."""
+    found = Environment(DEFAULT, Path("/nowhere/python"), True)
+    monkeypatch.setattr(targets, "locate", lambda name: found)
+    monkeypatch.setattr(targets, "ensure", lambda name, progress: found)
+    monkeypatch.setattr(targets, "store_problem", lambda python: "no servers here")
+
+    def fetched(version: str, progress: Callable[[str], None]) -> Path:
+        package = wheels.folder_of(version) / "vllm"
+        package.mkdir(parents=True, exist_ok=True)
+        return package
+
+    monkeypatch.setattr(targets, "fetched", fetched)
+
+
+def quiet(line: str) -> None:
+    """Progress that nobody reads."""
+
+
+def test_known_versions_are_those_with_an_environment_and_those_that_run_over_it() -> None:
+    assert targets.known_versions() == tuple(sorted([DEFAULT, *(f"vllm=={one}" for one in OVERLAYS)]))
+
+
+@pytest.mark.usefixtures("built")
+def test_a_version_goes_from_not_fetched_to_ready_and_back() -> None:
+    target = Target.parse("vllm==0.31.0")
+    assert tier_states(target)["core"] == "not fetched: tailproof targets add vllm==0.31.0"
+    opened = open_target(target, quiet)
+    assert isinstance(opened, Worker)
+    assert opened._overlay == (wheels.folder_of("0.31.0"),)
+    assert tier_states(target)["core"] == "ready"
+    assert tier_states(target)["store"] == targets.OTHER_STORE
+    assert registry.remove_target("vllm==0.31.0")
+    assert not registry.remove_target("vllm==0.31.0")
+    assert tier_states(target)["core"] == "not fetched: tailproof targets add vllm==0.31.0"
+
+
+def test_an_unknown_version_is_refused_in_one_line() -> None:
+    with pytest.raises(TargetProblem, match=r"vllm==0\.1: no environment is known .*vllm==0\.33\.0\); use"):
+        open_target(Target.parse("vllm==0.1"), quiet)
+    assert tier_states(Target.parse("vllm==0.1"))["core"] == "no lock ships for it"
+
+
+@pytest.mark.usefixtures("built")
+def test_a_version_that_cannot_be_fetched_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(version: str, progress: Callable[[str], None]) -> Path:
+        raise wheels.SourceProblem(f"vllm=={version}: its wheel cannot be fetched: no network")
+
+    monkeypatch.setattr(targets, "fetched", fetched)
+    with pytest.raises(TargetProblem, match=r"^vllm==0\.31\.0: its wheel cannot be fetched: no network$"):
+        open_target(Target.parse("vllm==0.31.0"), quiet)
+
+
+@pytest.mark.usefixtures("built")
+def test_the_list_tells_what_can_be_added() -> None:
+    registry.add_target("reference+no-drop", quiet)
+    names = registry.listed_targets()
+    assert names == [DEFAULT, "reference", "reference+no-drop"]
+    assert registry.known_but_not_listed() == [f"vllm=={one}" for one in OVERLAYS]
+    lines = list(report.target_lines(names, registry.known_but_not_listed()))
+    assert f"can be added: {', '.join(f'vllm=={one}' for one in OVERLAYS)}" in lines
+    assert not any(line.startswith("can be added") for line in report.target_lines(names))
+
+
+class Without(ReferenceTarget):
+    """The reference under a name, which refuses exports as an old version does."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Target.parse("reference"))
+        self.name = name
+
+    def describe(self) -> Description:
+        return Description("vllm", "0.29.0", {"core": "ready"}, lacks=("exports",))
+
+    def run(self, trace: Trace, omit: str = "") -> Outcome:
+        if trace.configuration.groups[1].checkpoint_alignment is not None:
+            raise TraceError("configuration: vLLM 0.29.0 has no states exported inside a chunk")
+        return super().run(trace, omit)
+
+
+def matrix(monkeypatch: pytest.MonkeyPatch, *names: str) -> seeds.SeedMatrix:
+    """The seed table where 0.30.0 cannot run and 0.29.0 has no exports."""
+
+    def opened(target: Target, progress: Callable[[str], None]) -> targets.OpenTarget:
+        if target.argument == "0.30.0":
+            raise EnvironmentProblem("vllm==0.30.0 needs a newer Python")
+        if target.argument == "0.29.0":
+            return Without(target.name)
+        return open_target(target, progress)
+
+    monkeypatch.setattr(seeds, "open_target", opened)
+    return seeds.seed_matrix(names, quiet)
+
+
+def test_one_target_that_cannot_run_leaves_the_others_their_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = matrix(monkeypatch, "reference", "vllm==0.30.0", "vllm==0.29.0")
+    assert found.problems == {"vllm==0.30.0": "vllm==0.30.0 needs a newer Python"}
+    assert found.exit_code == 3
+    lines = list(report.seed_lines(found.results, found.problems))
+    head = lines[0].split()
+    assert head == ["case", "U", "B", "P", "EAGLE", "spec", "reference", "vllm==0.29.0"]
+    assert "could not run: vllm==0.30.0 needs a newer Python" in lines
+    assert "- configuration: vLLM 0.29.0 has no states exported inside a chunk" in lines
+    cells = {line.split()[0]: line.split()[-1] for line in lines[1:10]}
+    assert cells["lookup-capped-below-proof"] == "6912"
+    assert cells["lookup-capped-below-proof-exports"] == "-"
+    document = report.seed_document(found.results, found.problems)
+    assert list(document["problems"]) == ["vllm==0.30.0"]
+    exports = next(one for one in document["cases"] if one["id"] == "cap-applied-twice-exports")
+    assert exports["observed"] == {"reference": 7168, "vllm==0.29.0": None}
+    assert list(exports["lacking"]) == ["vllm==0.29.0"]
+
+
+def test_a_wrong_hit_wins_over_a_target_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = matrix(monkeypatch, "reference+scan-capped", "vllm==0.30.0")
+    assert found.exit_code == 1
+    lines = list(report.seed_lines(found.results, found.problems))
+    assert any(line.endswith("!") for line in lines)
+    assert "! is not what is due" in lines
+
+
+def test_all_well_is_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert matrix(monkeypatch, "reference").exit_code == 0
+
+
+def test_a_target_is_judged_by_the_profile_that_it_runs_under() -> None:
+    class Ahead(ReferenceTarget):
+        def describe(self) -> Description:
+            return Description("vllm", "0.33.0", {"core": "ready"}, profiles=("lookahead", "drop"))
+
+    results = seeds.run_seeds({"reference": Ahead(Target.parse("reference"))})
+    found = {result.case.id: result for result in results}
+    assert found["proof-scan-unaligned-prompt"].observed == {"reference": 16_000}
+    assert found["proof-scan-unaligned-prompt"].spec == 15_984
+    assert not any(result.is_wrong("reference") for result in results)
+    assert next(iter(report.seed_lines(results))).split()[5:9] == ["spec", "drop", "spec", "lookahead"]
