@@ -46,11 +46,13 @@ class SlowCache:
         """The key of an observed entry."""
         return self.key(entry.group, histories[entry.request], entry.position)
 
-    def lookup(self, history: History, visible: set[Key] | None = None) -> Lookup:
-        """The greatest hit and the junction of a request over a set of entries (LK1, LK5)."""
+    def lookup(self, history: History, visible: set[Key] | None = None, whole: bool = False) -> Lookup:
+        """The greatest hit and the junction of a request over a set of entries (LK1, LK5). With `whole` the
+        scan for attention may take a block that ends with the request, not only one before its last token."""
         limit = history.known - 1
         geometry = self.geometry
-        extents = {group.index: self.extent(history, group, limit, visible) for group in geometry.attention}
+        scan = history.known if whole else limit
+        extents = {group.index: self.extent(history, group, scan, visible) for group in geometry.attention}
         layouts = [
             _attention(
                 [

@@ -193,7 +193,8 @@ class Oracle:
         """The keys that an external store holds; none without a store."""
         return frozenset()
 
-    def _resets(self, step: ResetLocal) -> bool:
+    def _resets(self, step: ResetLocal) -> bool | None:
+        """Whether a reset must take effect; None where it may."""
         return step.running or not self.holds_blocks()
 
     def _forecast_engine_step(
@@ -313,9 +314,9 @@ class Oracle:
         geometry, end = self.geometry, sure + accepted
         places: set[tuple[int, int]] = set()
         for group in (*geometry.attention, *geometry.windows):
-            places.update(
-                (group.index, at) for at in range(geometry.unit, end + 1, geometry.unit) if at > sure
-            )
+            rewritten = geometry.unfinished if group.drops else 0
+            filled = range(geometry.unit, end - rewritten + 1, geometry.unit)
+            places.update((group.index, at) for at in filled if at > sure - rewritten)
         boundary = end // geometry.mamba_block * geometry.mamba_block
         if boundary > sure:
             places.update((group.index, boundary) for group in geometry.mamba)

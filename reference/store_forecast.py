@@ -37,18 +37,22 @@ class BadPut:
 
 @dataclass(frozen=True, slots=True)
 class StoreForecast:
-    """`external` is the hit that the store owes each request that left the queue (tokens), `unknown` those
-    whose lookup got no answer. `bad` are puts as they must not be, `spoiled` entries whose load brought other
-    bytes. `unexpected` keys are in the store though nothing put them, `vanished` gone though nothing removed
-    them, `missing` owed and not there. `kept` are the pins that must still be there, `freed` the jobs whose
-    pins must be gone, `overdue` the jobs that ended before the step and were not reported in it, `foreign`
-    the jobs that began for a request that did nothing in the step. `unreported` are loads that ended before
-    the step and were not reported in it, `refused` the requests that a failed load ends, `away` those that
-    load or wait for an answer, so that nothing of them can be scheduled. `misused` are requests that computed
-    on from a load that failed. `at_rest` tells that neither a load nor a save holds a block. `wiped`
-    are keys that the store lost, also those that came and went within the step."""
+    """What an observation of a step must show of the store.
+
+    `external` is the hit that the store owes each request that left the queue (tokens), `widest` the one that
+    it may give where a block that ends with the request counts as proof, `unknown` those whose lookup got no
+    answer. `bad` are puts as they must not be, `spoiled` entries whose load brought other bytes. `unexpected`
+    keys are in the store though nothing put them, `vanished` gone though nothing removed them, `missing` owed
+    and not there, `owed` owed once the saves have ended, `wiped` lost, also those that came and went within
+    the step. `kept` are the pins that must still be there, `freed` the jobs whose pins must be gone, `overdue`
+    the jobs that ended before the step and were not reported in it, `foreign` the jobs that began for a
+    request that did nothing in the step. `unreported` are loads that ended before the step and were not
+    reported in it, `refused` the requests that a failed load ends, `away` those that load or wait for an
+    answer, so that nothing of them can be scheduled, `misused` those that computed on from a load that failed.
+    `at_rest` tells that neither a load nor a save holds a block."""
 
     external: dict[str, int] = field(default_factory=dict)
+    widest: dict[str, int] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
     bad: tuple[BadPut, ...] = ()
     spoiled: tuple[Entry, ...] = ()

@@ -40,13 +40,16 @@ class Shelf:
 
 
 class StoreOracle(Oracle):
-    """Follows one engine with a store. Beside what `Oracle` keeps: `answers` are asynchronous lookups that
-    were answered and not used yet (external hit in tokens, None: no answer), `loading` and `loaded` requests
-    by where they will go on, `orphans` loads of requests that have ended, `misled` requests whose load
-    failed, `failures` how often, `due_saves` keys that the store must hold when the saves have ended, `made` Mamba positions that a request
-    computed since it last began, `covered` requests whose prompt is computed, `excused` requests whose saves
-    may be incomplete, `again` requests that were preempted,
-    `reset_now` those that a reset preempted since the last step, and `reset_loads` those of them that load."""
+    """Follows one engine with a store. Beside what `Oracle` keeps:
+
+    `answers` are asynchronous lookups that were answered and not used yet (what they must and may give, in
+    tokens); `loading` and `loaded` requests by where they will go on, `orphans` loads of requests that have
+    ended, `misled` requests whose load failed, `failures` how often. `pins` are the store jobs that hold
+    blocks, `due_saves` keys that the store must hold when the saves have ended, `made` Mamba positions that a
+    request computed since it last began (`began`, on the shelf's clock), `covered` requests whose prompt is
+    computed, `excused` requests whose saves may be incomplete. `again` are requests that were preempted,
+    `reset_now` those that a reset preempted since the last step, `reset_loads` those of them that load.
+    `idle_puts` and `idle_gets` tell that nothing stood at the gate after the last observation."""
 
     def __init__(self, trace: Trace, engine: int, shelf: Shelf, beside: Oracle | None = None) -> None:
         super().__init__(trace, engine, beside)
@@ -54,7 +57,7 @@ class StoreOracle(Oracle):
         self.shelf = shelf
         self.reset_now: set[str] = set()
         self.reset_loads: set[str] = set()
-        self.answers: dict[str, int | None] = {}
+        self.answers: dict[str, tuple[int | None, int]] = {}
         self.loading: dict[str, int] = {}
         self.loaded: set[str] = set()
         self.orphans: set[str] = set()
@@ -78,8 +81,11 @@ class StoreOracle(Oracle):
         """Requests, loads and saves hold blocks."""
         return super().holds_blocks() or bool(self.loading or self.orphans or self.pins)
 
-    def _resets(self, step: ResetLocal) -> bool:
-        return not (self.loading or self.orphans or self.pins) and super()._resets(step)
+    def _resets(self, step: ResetLocal) -> bool | None:
+        if self.loading or self.orphans or self.pins:
+            return False
+        # The blocks of a failed load go back when the queue next reaches its request.
+        return None if any(one.id in self.misled for one in self.live()) else super()._resets(step)
 
     def expected_start(self, history: History) -> int | None:
         """A request whose load has come in goes on behind it."""
@@ -118,26 +124,35 @@ class StoreOracle(Oracle):
 
     # Lookups and loads.
 
-    def external(self, history: History, keys: Iterable[Key]) -> int:
-        """The external hit of a request over keys of the store (LK4), tokens."""
+    def external(self, history: History, keys: Iterable[Key], whole: bool = False) -> int:
+        """The external hit of a request over keys of the store (LK4), tokens; `whole` as for `lookup`."""
         if history.known < self.geometry.grid:
             return 0
-        return self.cache.lookup(history, set(keys)).hit
+        return self.cache.lookup(history, set(keys), whole).hit
 
-    def _external_due(self, view: StoreView, admitted: Iterable[Admitted]) -> tuple[dict[str, int], set[str]]:
+    def _external_due(
+        self, view: StoreView, admitted: Iterable[Admitted]
+    ) -> tuple[dict[str, int], dict[str, int], set[str]]:
         due: dict[str, int] = {}
+        widest: dict[str, int] = {}
         unknown: set[str] = set()
         now = {answer.request: answer.known for answer in view.answers}
         for item in admitted:
             history = self.histories[item.request]
             if self.configuration.lookup_async:
-                found = self.answers.get(item.request, 0)
+                found, most = self.answers.get(item.request, (0, 0))
             else:
-                found = self.external(history, self.shelf.keys) if now.get(item.request, True) else None
-            due[item.request] = found or 0
+                found, most = self._answer(history, now.get(item.request, True), self.shelf.keys)
+            due[item.request], widest[item.request] = found or 0, most
             if found is None:
                 unknown.add(item.request)
-        return due, unknown
+        return due, widest, unknown
+
+    def _answer(self, history: History, known: bool, keys: Iterable[Key]) -> tuple[int | None, int]:
+        """What a lookup that found these keys must and may give; (None, 0) where there was no answer."""
+        if not known:
+            return None, 0
+        return self.external(history, keys), self.external(history, keys, whole=True)
 
     def _promoted(self, base: Forecast) -> list[ChunkForecast]:
         return [chunk for chunk in base.chunks if chunk.history.id in self.loaded]
@@ -167,7 +182,7 @@ class StoreOracle(Oracle):
     def _store_forecast(self, observation: Observation, view: StoreView, base: Forecast) -> StoreForecast:
         step = self.step(observation)
         engine_step = observation.do in ENGINE_STEPS
-        external, unknown = self._external_due(view, (*observation.admitted, *view.loading))
+        external, widest, unknown = self._external_due(view, (*observation.admitted, *view.loading))
         present, bad, spoiled = self._puts(view.transfers, base)
         expected = self._expected(step, present)
         seen = self._seen(view)
@@ -187,6 +202,7 @@ class StoreOracle(Oracle):
         told = {*view.loaded, *view.failed}
         return StoreForecast(
             external=external,
+            widest=widest,
             unknown=frozenset(unknown),
             bad=tuple(bad),
             spoiled=spoiled,
@@ -423,8 +439,7 @@ class StoreOracle(Oracle):
         if self.configuration.lookup_async:
             for answer in view.answers:
                 history = self.histories[answer.request]
-                found = self.external(history, self.shelf.keys) if answer.known else None
-                self.answers[answer.request] = found
+                self.answers[answer.request] = self._answer(history, answer.known, self.shelf.keys)
 
     def _forget_saves(self, requests: Iterable[str]) -> None:
         """What preempted requests had still to save is dropped."""

@@ -194,7 +194,8 @@ _RULES = (
     ),
     _stored(
         "LK4",
-        "Local and external lookups obey the same rule: a store serves the greatest hit over its keys.",
+        "Local and external lookups obey the same rule: a store serves the greatest hit over its keys; a "
+        "block that ends with the request may count as proof.",
         "One prompt, one answer: a store that is asked otherwise holds entries that nobody finds.",
         _WORKER,
         "external-double-drop",
@@ -455,8 +456,8 @@ _RULES = (
     ),
     _stored(
         "LV2",
-        "A load that failed or vanished leads to recomputation, or to an error where that is asked for, never "
-        "to a hang, and what it left is not used.",
+        "A load that failed or vanished leads to recomputation, or to an error where that is asked for, "
+        "never to a hang, and what it left is not used.",
         "A store is another machine: it will fail, and the engine must go on without it.",
         _SCHEDULER,
         "failed-load-retried",

@@ -14,6 +14,8 @@ from proofs.catalogue import spec_theorems
 from spec.geometry import GeometryError
 from spec.trace import TraceError
 from tailproof import environments, explain, prove, report
+from tailproof.bank.cases import BankError
+from tailproof.bank.command import bank_command
 from tailproof.baseline import BaselineError, load
 from tailproof.check import check
 from tailproof.findings import IncompleteError
@@ -49,7 +51,7 @@ from tailproof.targets import (
 from tailproof.wheels import SourceProblem
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
-_WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BaselineError, prove.RuleNameError)
+_WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BankError, BaselineError, prove.RuleNameError)
 _UNABLE = (TargetProblem, SourceProblem, environments.EnvironmentProblem, IncompleteError)
 _FOLDER = Path("divergences")
 
@@ -390,6 +392,9 @@ def targets_remove(names: tuple[str, ...]) -> None:
         Target.parse(name)
     for name in names:
         click.echo(f"{name} removed" if remove_target(name) else f"{name} was not there")
+
+
+cli.add_command(bank_command)
 
 
 def main() -> None:

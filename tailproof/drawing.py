@@ -121,7 +121,7 @@ def drawn_configuration(rng: random.Random, axes: Axes) -> Configuration:
         budgets = tuple(max(budget, speculative + 1) for budget in budgets)
     if modules:
         budgets = tuple(max(budget, 2 * speculative) for budget in budgets)
-    return Configuration(
+    drawn = Configuration(
         groups=tuple(groups),
         unit=unit,
         eagle=eagle,
@@ -138,6 +138,9 @@ def drawn_configuration(rng: random.Random, axes: Axes) -> Configuration:
         events=rng.random() < axes.events,
         profile=_profile(rng, axes) if eagle else "drop",
     )
+    # A share of a step that draft modules read past could never end a prefill.
+    short = modules and 0 < drawn.long_prefill < 2 * speculative
+    return replace(drawn, long_prefill=2 * speculative) if short else drawn
 
 
 def _threshold(rng: random.Random, unit: int, block: int, style: str) -> int:

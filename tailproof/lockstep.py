@@ -268,9 +268,9 @@ def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecas
 
 
 def _past_hashes(oracle: Oracle, entry: Entry) -> str:
-    """Where hashes cover several tokens to come, vLLM goes by P − 1 all the same, past what a resend of the prompt
-    can name: as outputs arrive, it moves the attention entry of the prompt's tail on to there, and it keeps
-    states and windows for there."""
+    """Where hashes cover several tokens to come, vLLM goes by P − 1 all the same, past what a resend of the
+    prompt can name: as outputs arrive, it moves the attention entry of the prompt's tail on to there, and it
+    keeps states and windows for there."""
     geometry, history = oracle.geometry, oracle.histories[entry.request]
     group = geometry.groups[entry.group]
     if geometry.hash_lookahead < 2:
@@ -350,8 +350,8 @@ def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: 
         return Finding("CH4", "promoted-after-export", text, entry.request, entry.position)
     if oracle.cache.key_of(entry, oracle.histories) in oracle.overrun:
         text = (
-            f"{place} is visible, but no state was computed there: an earlier chunk began inside its block and "
-            "ran past it"
+            f"{place} is visible, but no state was computed there: an earlier chunk began inside its block "
+            "and ran past it"
         )
         kind = f"partial-block-as-full{circumstances.smallest(oracle.geometry)}"
         return Finding("CH3", kind, text, entry.request, entry.position)
@@ -515,7 +515,7 @@ def _reset(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iter
     """Mode "reset"."""
     if observation.do != "reset_local":
         return
-    if observation.reset != forecast.reset_succeeds:
+    if forecast.reset_succeeds not in (None, observation.reset):
         took = "took effect" if observation.reset else "was refused"
         holds = "no request holds a block" if forecast.reset_succeeds else "a request holds blocks"
         yield Finding("LT4", "reset", f"the reset {took} although {holds}")

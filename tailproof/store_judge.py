@@ -42,7 +42,9 @@ def store_findings(oracle: Oracle, observation: Observation, forecast: Forecast)
 def _external_hit(
     oracle: Oracle, admission: AdmissionForecast, due: StoreForecast, view: StoreView
 ) -> Iterator[Finding]:
-    """Mode "external hit": exact, over the keys that the store held when it was asked (LK4)."""
+    """Mode "external hit": over the keys that the store held when it was asked (LK4). Exact but for one
+    choice: a block that ends with the request may count as proof for a hit before its last token, which is
+    safe."""
     item, request = admission.admitted, admission.history.id
     owed, local = due.external[request], admission.lookup.hit
     total = item.local + item.external
@@ -53,7 +55,7 @@ def _external_hit(
     whole = local // oracle.geometry.align * oracle.geometry.align
     if owed > local and total < owed:
         yield Finding("LK4", f"external-{_variant(oracle, admission, total)}", text, request)
-    elif item.external and total > owed:
+    elif item.external and total > due.widest[request]:
         yield Finding("LK4", "external-too-long", text, request)
     elif item.external and (owed <= local or item.local != whole):
         yield _local_loss(oracle, admission, f"{text}; its own cache serves {local}")

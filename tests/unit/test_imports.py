@@ -47,7 +47,7 @@ TABLE: dict[str, Allowed] = {
     "proofs/samples.py": Allowed(always=("spec", "hypothesis")),
     "adapters": Allowed(always=("spec", "reference.exact_model", "msgspec", "numpy")),
     # The servers are run inside the target's own Python too, where nothing else is certain to be there.
-    "adapters/mooncake": Allowed(),
+    "adapters/mooncake": Allowed(lazily=("mooncake",)),
     "adapters/vllm": Allowed(
         always=("spec", "reference.exact_model", "msgspec", "numpy", "torch"), lazily=("vllm",)
     ),

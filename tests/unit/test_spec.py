@@ -845,3 +845,35 @@ def test_the_first_broken_rule_is_named() -> None:
     assert [rule for rule, _ in sorted(ORDER.items(), key=lambda item: item[1])] == list(RULES)
     with pytest.raises(KeyError):
         first(["XX1"])
+
+
+# Hashes that cover what the draft modules read (0.33).
+
+
+@pytest.mark.parametrize("modules", [1, 2, 3])
+def test_lookahead_leaves_room_for_all_that_a_hash_covers(modules: int) -> None:
+    options = {"speculative": modules, "multi_module": modules > 1, "profile": "lookahead"}
+    geometry = layout(**options)
+    assert geometry.hash_lookahead == modules
+    assert (geometry.drops, geometry.unfinished) == (False, 0)
+    for prompt in range(1, 3000):
+        due = max((prompt - modules) // 128 * 128, 0)
+        assert geometry.checkpoint(prompt) == geometry.hashed(prompt) == due
+        assert attention_tail(prompt, 128, False, modules) == due
+        assert geometry.replay_boundaries(prompt, 896) == (due // 896 * 896,)
+
+
+def test_without_lookahead_hashes_reach_the_last_whole_unit() -> None:
+    for geometry in (layout(), layout(eagle=False, speculative=0, profile="lookahead")):
+        assert geometry.hash_lookahead == 0
+        assert [geometry.hashed(tokens) for tokens in (127, 128, 255, 256)] == [0, 128, 128, 256]
+
+
+def test_junction_checkpoints_without_a_drop_need_a_marked_group() -> None:
+    assert not layout(profile="lookahead", junctions=True).junctions
+    assert layout(replace(FULL, draft=True), MAMBA, profile="lookahead", junctions=True).junctions
+
+
+def test_a_store_keeps_the_drop() -> None:
+    with pytest.raises(GeometryError, match="'lookahead' is not in force with a store"):
+        layout(profile="lookahead", store="both")

@@ -18,6 +18,7 @@ from proofs.wrong import WRONG
 from spec.lifetime import EVENTS
 from spec.rules import RULES
 from tailproof.mutants import MUTANTS
+from tailproof.store_mutants import STORE_MUTANTS
 
 Theorem = Callable[..., None]
 
@@ -311,10 +312,12 @@ def _defined() -> set[str]:
 def test_every_rule_is_checked_or_pending() -> None:
     for rule in RULES.values():
         if rule.pending is None:
-            assert rule.theorems or rule.faults, f"{rule.id} has neither theorem nor fault"
+            assert (*rule.theorems, *rule.faults, *rule.store_faults), (
+                f"{rule.id} has neither theorem nor fault"
+            )
         else:
             assert rule.pending.strip(), f"{rule.id} is pending without a reason"
-            checked = (*rule.theorems, *rule.faults, *rule.tiers)
+            checked = (*rule.theorems, *rule.faults, *rule.store_faults, *rule.tiers)
             assert checked == (), f"{rule.id} is pending and checked"
 
 
@@ -343,13 +346,20 @@ def test_every_derived_rule_has_a_wrong_variant() -> None:
 
 def test_every_observed_rule_has_a_fault() -> None:
     for rule in RULES.values():
-        assert bool(rule.tiers) == bool(rule.faults), f"{rule.id}: tiers without faults, or the reverse"
+        faults = {"core": rule.faults, "store": rule.store_faults}
+        for tier, planted in faults.items():
+            assert (tier in rule.tiers) == bool(planted), (
+                f"{rule.id}: tier {tier} without faults, or the reverse"
+            )
 
 
 def test_faults_and_mutants_name_each_other() -> None:
-    named = [fault for rule in RULES.values() for fault in rule.faults]
-    assert sorted(named) == sorted(set(named)), "a mutant belongs to two rules"
-    assert set(named) == set(MUTANTS)
+    for mutants, named in (
+        (MUTANTS, [fault for rule in RULES.values() for fault in rule.faults]),
+        (STORE_MUTANTS, [fault for rule in RULES.values() for fault in rule.store_faults]),
+    ):
+        assert sorted(named) == sorted(set(named)), "a mutant belongs to two rules"
+        assert set(named) == set(mutants)
 
 
 def test_rules_are_complete_and_in_order() -> None:

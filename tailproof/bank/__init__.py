@@ -1,0 +1,1 @@
+"""The bug bank: public fault reports as traces with the values that are right."""

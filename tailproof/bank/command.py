@@ -1,0 +1,38 @@
+"""The command `tailproof bank`: the bug bank on one or more targets."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from tailproof.bank import show
+from tailproof.bank.cases import bank
+from tailproof.bank.run import run_bank
+from tailproof.baseline import load
+from tailproof.options import baseline_option, json_flag, progress_line, say, targets_option
+from tailproof.targets import DEFAULT
+
+
+@click.command("bank")
+@click.argument("reports", nargs=-1, metavar="[REPORT]...")
+@targets_option
+@baseline_option
+@json_flag
+def bank_command(
+    reports: tuple[str, ...], targets: tuple[str, ...], baseline: Path | None, as_json: bool
+) -> None:
+    """Public fault reports as traces: which hold, fail or do not apply on each target.
+
+    REPORT is any part of a reference, as 54076; all without one. Exit 1 when something breaks that the
+    baseline does not know, 3 when something could not run.
+    """
+    names = list(dict.fromkeys(targets or (DEFAULT,)))
+    matrix = run_bank(names, bank().about(reports), load(baseline), progress_line())
+    if as_json:
+        click.echo(json.dumps(show.document(matrix), indent=1, ensure_ascii=False))
+    else:
+        say(show.lines(matrix))
+    sys.exit(matrix.exit_code)

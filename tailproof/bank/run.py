@@ -1,0 +1,192 @@
+"""Runs the bank on targets: every trace once on each, judged for every case that it plays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+
+from adapters.protocol import Description
+from reference.oracle import Forecast
+from spec.geometry import GeometryError
+from spec.observation import Observation, Outcome
+from spec.trace import Trace, TraceError
+from tailproof.bank.cases import Bank, Case, Play
+from tailproof.baseline import Baseline
+from tailproof.environments import EnvironmentProblem
+from tailproof.findings import Divergence, Finding, IncompleteError
+from tailproof.lockstep import divergences
+from tailproof.process import TargetProblem
+from tailproof.seeds import hit_of
+from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
+
+# From bad to good; of several traces of a case, the worst one counts.
+VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not apply")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What a case came to on a target.
+
+    `verdict`: "fails" when a rule of the case is broken and the baseline does not know it, "known" when it
+    does, "holds" when none is, "hidden" when another rule broke first in a way that leaves the rest of the
+    run without judgement, "does not apply" when the target lacks what the trace asks for, "could not run" else.
+    `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is outside the
+    baseline. `play` and `profile` name the run that this is about.
+    """
+
+    verdict: str
+    message: str = ""
+    finding: Finding | None = None
+    beside: tuple[Finding, ...] = ()
+    unknown: bool = False
+    play: str = ""
+    profile: str = ""
+
+    @property
+    def words(self) -> str:
+        """Verdict and rule, short."""
+        return f"{self.verdict} {self.finding.rule}" if self.finding is not None else self.verdict
+
+
+@dataclass(slots=True)
+class Matrix:
+    """The bank's cases by target; `cells[report][target]`. `problems` are targets that could not run, one
+    line each."""
+
+    bank: Bank
+    targets: tuple[str, ...]
+    cells: dict[str, dict[str, Cell]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """1 when something broke outside the baseline, 3 when something could not run, else 0."""
+        cells = [cell for row in self.cells.values() for cell in row.values()]
+        if any(cell.unknown for cell in cells):
+            return 1
+        return 3 if self.problems or any(cell.verdict == "could not run" for cell in cells) else 0
+
+    def count(self, target: str, verdict: str) -> int:
+        """Cases of a verdict on a target."""
+        return sum(row[target].verdict == verdict for row in self.cells.values() if target in row)
+
+
+def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Callable[[str], None]) -> Matrix:
+    """Run the bank on each target, one after the other, each in a worker of its own.
+
+    Raises:
+        TargetNameError: for a name that means nothing.
+    """
+    parsed = {name: Target.parse(name) for name in names}
+    matrix = Matrix(bank, tuple(names), {case.report: {} for case in bank.cases if case.traces})
+    for name, target in parsed.items():
+        progress(f"{name}: starting")
+        try:
+            with closing(open_target(target, progress)) as opened:
+                column = _column(target, opened, bank, baseline)
+        except (TargetProblem, EnvironmentProblem) as problem:
+            matrix.problems[name] = str(problem)
+            column = {report: Cell("could not run", str(problem)) for report in matrix.cells}
+        for report, cell in column.items():
+            matrix.cells[report][name] = cell
+        seen = ", ".join(f"{count} {one}" for one in VERDICTS if (count := matrix.count(name, one)))
+        progress(f"{name}: {seen}")
+    return matrix
+
+
+def _column(target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline) -> dict[str, Cell]:
+    described, states = opened.describe(), tier_states(target)
+    known_as = baseline_name(target, opened)
+    cells: dict[str, list[Cell]] = {case.report: [] for case in bank.cases if case.traces}
+    for play in bank.plays.values():
+        cases = [case for case in bank.cases if play.name in case.traces]
+        if (state := states.get(play.tier, "ready")) != "ready":
+            for case in cases:
+                cells[case.report].append(Cell("could not run", state, play=play.name))
+            continue
+        for trace in profiled(play.trace, described):
+            for case, cell in _played(opened, known_as, baseline, play, trace, cases):
+                cells[case.report].append(cell)
+    return {
+        report: min(found, key=lambda cell: VERDICTS.index(cell.verdict)) for report, found in cells.items()
+    }
+
+
+def profiled(trace: Trace, described: Description) -> Iterator[Trace]:
+    """A trace under each rule set that a target runs it under: more than one with EAGLE and without a store
+    only."""
+    configuration = trace.configuration
+    free = configuration.eagle and configuration.store == "off"
+    for profile in described.profiles if free else (configuration.profile,):
+        yield replace(trace, configuration=replace(configuration, profile=profile))
+
+
+def _played(
+    opened: OpenTarget,
+    known_as: str,
+    baseline: Baseline,
+    play: Play,
+    trace: Trace,
+    cases: Sequence[Case],
+) -> Iterator[tuple[Case, Cell]]:
+    profile = trace.configuration.profile
+    try:
+        outcome = opened.run(trace)
+    except (TraceError, GeometryError) as problem:
+        for case in cases:
+            yield case, Cell("does not apply", str(problem), play=play.name, profile=profile)
+        return
+    for case in cases:
+        try:
+            cell = judged(case, trace, outcome, play.hits.get(profile, {}), known_as, baseline)
+        except IncompleteError as problem:
+            cell = Cell("could not run", str(problem))
+        yield case, replace(cell, play=play.name, profile=profile)
+
+
+def judged(
+    case: Case,
+    trace: Trace,
+    outcome: Outcome,
+    hits: Mapping[str, int],
+    known_as: str,
+    baseline: Baseline,
+) -> Cell:
+    """What a run comes to for a case; `hits` are those that it must have.
+
+    Raises:
+        IncompleteError: when the run was not watched to its end.
+    """
+    seen = 0
+
+    def visit(observation: Observation, forecast: Forecast) -> None:
+        nonlocal seen
+        seen += 1
+
+    found: list[Divergence] = list(
+        divergences(trace, outcome, visit, passes=lambda finding: finding.rule not in case.rules)
+    )
+    mine = [one.finding for one in found if one.rule in case.rules]
+    others = tuple(dict.fromkeys(one.finding for one in found if one.rule not in case.rules))
+    strange = [one for one in (*mine, *others) if baseline.find(known_as, one) is None]
+    if mine:
+        worst = next((one for one in mine if one in strange), mine[0])
+        verdict = "fails" if worst in strange else "known"
+        return Cell(verdict, worst.message, worst, others, bool(strange))
+    if seen < len(outcome.observations):
+        return Cell("hidden", others[-1].message, others[-1], others[:-1], bool(strange))
+    if wrong := _wrong_hit(case, outcome, hits):
+        if others:
+            return Cell("fails" if strange else "known", wrong.message, others[0], others, bool(strange))
+        return Cell("fails", wrong.message, wrong, (), True)
+    return Cell("holds", "", None, others, bool(strange))
+
+
+def _wrong_hit(case: Case, outcome: Outcome, hits: Mapping[str, int]) -> Finding | None:
+    for request, due in hits.items():
+        hit = hit_of(outcome, request)
+        if hit != due:
+            text = f"request {request!r} reused {'nothing at all' if hit is None else hit}, due was {due}"
+            return Finding(case.rules[0], "expected-hit", text, request)
+    return None
