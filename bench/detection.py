@@ -3,9 +3,9 @@
     .venv/bin/python -m bench.detection            the table, on the terminal
     .venv/bin/python -m bench.detection --write    and into docs/detection.md
 
-For each defect and seed, cases are drawn as `tailproof fuzz` draws them, and counted until one shows that very
-defect: other divergences of an old version do not count. Time is wall time from the first case on, when the
-worker is warm. The same search on a version without the defect is the control: it must find nothing.
+For each defect and seed, cases are drawn as `tailproof fuzz` draws them, and counted until one shows that
+very defect: other divergences of an old version do not count. Time is wall time from the first case on, when
+the worker is warm. The same search on a version without the defect is the control: it must find nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from spec.trace import Trace, prompt_length
 from tailproof.drawing import Axes
 from tailproof.findings import Finding
 from tailproof.generate import case
+from tailproof.generate_store import store_case
 from tailproof.lockstep import divergences
 from tailproof.targets import OpenTarget, Target, open_target
 
@@ -37,17 +38,20 @@ CONTROL_CASES = 200
 @dataclass(frozen=True, slots=True)
 class Defect:
     """A seed defect: a version that has it, one that has it no longer, and how its divergences are told from
-    those of the other defects of that version."""
+    those of the other defects of that version. `tier` is where it shows."""
 
     name: str
     target: str
     control: str
     signs: frozenset[tuple[str, str]]
     shows: Callable[[Geometry, int], bool] = lambda geometry, prompt: True
+    tier: str = "core"
 
     def is_it(self, trace: Trace, finding: Finding) -> bool:
         """Whether a finding on a trace is this defect."""
         if (finding.rule, finding.kind) not in self.signs:
+            return False
+        if finding.request is None:
             return False
         prompts = {submit.id: prompt_length(submit.prompt) for submit in trace.submits()}
         return self.shows(Geometry.of(trace.configuration), prompts[finding.request])
@@ -58,14 +62,19 @@ def _ends_on_a_unit(geometry: Geometry, prompt: int) -> bool:
     return geometry.eagle and prompt % geometry.grid == 0
 
 
+def _with_a_margin(geometry: Geometry, prompt: int) -> bool:
+    """A tail has a proof past the checkpoint with EAGLE only, and only where hits are fine."""
+    return geometry.eagle and geometry.fine and geometry.checkpoint(prompt) > 0
+
+
 def _marked_off_the_units(geometry: Geometry, prompt: int) -> bool:
-    """The flag of one group differs from that of the model where groups are marked; off the units, so that cap
-    and drop have no part in it, and inside a block, since both versions lose checkpoints at block ends."""
+    """The flag of one group differs from that of the model where groups are marked; off the units, so that
+    cap and drop have no part in it, and inside a block, since both versions lose checkpoints at block
+    ends."""
     inside = geometry.checkpoint(prompt) % geometry.mamba_block != 0
     return geometry.eagle and geometry.annotated and prompt % geometry.grid != 0 and inside
 
 
-# The seed defect "incomplete external tail" (0.30.0) belongs to the store tier and is measured there.
 DEFECTS = (
     Defect(
         "lookup capped below the proof",
@@ -87,12 +96,21 @@ DEFECTS = (
         frozenset({("RT2", "missing-checkpoint")}),
         _marked_off_the_units,
     ),
+    Defect(
+        "incomplete external tail",
+        "vllm==0.31.0",
+        "vllm==0.32.0",
+        frozenset({("TS1", "missing-tail"), ("TS7", "missing-tail-without-state")}),
+        _with_a_margin,
+        tier="store",
+    ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """A search with one seed: after how many cases and seconds the defect showed (`found`), or that it did not."""
+    """A search with one seed: after how many cases and seconds the defect showed (`found`), or that it did
+    not."""
 
     seed: int
     found: bool
@@ -108,12 +126,11 @@ def hunt(
     Raises:
         TargetProblem: when the target cannot go on.
     """
-    described = opened.describe()
-    axes = Axes().within(described.profiles, described.lacks)
+    draw = _drawing(defect.tier, opened)
     began = time.monotonic()
     index = 0
     while time.monotonic() - began < seconds and (cases is None or index < cases):
-        trace = case(seed, index, axes)
+        trace = draw(seed, index)
         index += 1
         outcome = opened.run(trace)
         found = divergences(trace, outcome, passes=lambda one: not defect.is_it(trace, one))  # noqa: B023
@@ -143,20 +160,29 @@ def measure(seeds: int) -> Iterator[tuple[Defect, list[Hunt], Hunt]]:
     """The hunts of every defect, and that of its control."""
     for defect in DEFECTS:
         with closing(open_target(Target.parse(defect.target), _say)) as opened:
-            _warm(opened)
+            _warm(defect.tier, opened)
             hunts = [hunt(defect, opened, seed) for seed in range(1, seeds + 1)]
         _say(f"{defect.name}: {sum(one.found for one in hunts)} of {len(hunts)} seeds")
         with closing(open_target(Target.parse(defect.control), _say)) as opened:
-            _warm(opened)
+            _warm(defect.tier, opened)
             control = hunt(defect, opened, 1, cases=CONTROL_CASES)
         yield defect, hunts, control
 
 
-def _warm(opened: OpenTarget) -> None:
-    """The first case of a worker builds vLLM's configuration objects, which costs seconds."""
+def _drawing(tier: str, opened: OpenTarget) -> Callable[[int, int], Trace]:
+    """How cases of a tier are drawn for a target."""
     described = opened.describe()
+    if tier == "store":
+        return store_case
+    axes = Axes().within(described.profiles, described.lacks)
+    return lambda seed, index: case(seed, index, axes)
+
+
+def _warm(tier: str, opened: OpenTarget) -> None:
+    """The first case of a worker builds vLLM's configuration objects, which costs seconds."""
+    draw = _drawing(tier, opened)
     for index in range(8):
-        opened.run(case(0, index, Axes().within(described.profiles, described.lacks)))
+        opened.run(draw(0, index))
 
 
 def _say(line: str) -> None:

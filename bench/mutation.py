@@ -81,13 +81,14 @@ def main(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         _say("interrupted")
     print(_score(rows))
+    seen, counted = _counts(rows)
     if options.write:
-        everything = rows + [
-            Row(family, one, None) for family, one in _all() if one.equivalent or one.tier != "core"
-        ]
-        DOCUMENT.write_text(_document(everything, options), encoding="utf-8")
+        run = {row.mutant.name for row in rows}
+        left_out = [(family, one) for family, one in _all() if one.equivalent or one.tier != "core"]
+        rows += [Row(family, one, None) for family, one in left_out if one.name not in run]
+        DOCUMENT.write_text(_document(rows, options), encoding="utf-8")
         print(f"written: {DOCUMENT}")
-    return 0 if all(row.hunted and row.hunted.seen for row in rows if not row.mutant.equivalent) else 1
+    return 0 if seen == counted else 1
 
 
 def _options(arguments: list[str]) -> argparse.Namespace:

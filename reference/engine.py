@@ -90,7 +90,7 @@ class SlowEngine(SlowRules):
     def _submit(self, at: int, step: Submit) -> Observation:
         history = History.of(step, self.prefixes, self.histories)
         self.histories[step.id] = history
-        self.expected[step.id] = states([*history.tokens, *history.sampled], step.salt)
+        self.expected[step.id] = states([*history.tokens, *history.sampled], step.root)
         self.sampled[step.id] = []
         self.waiting.append(history)
         return self._observe(at, "submit")
@@ -291,7 +291,7 @@ class SlowEngine(SlowRules):
     def _adopt(self, history: History, hit: int) -> list[FailedRead]:
         """Read what the hit promises; the request goes on from the state that it found."""
         if hit == 0:
-            self.held[history.id] = first_state(history.submit.salt)
+            self.held[history.id] = first_state(history.submit.root)
             return []
         failed: list[FailedRead] = []
         unit = self.geometry.unit

@@ -22,6 +22,7 @@ _FACTOR = 6_364_136_223_846_793_005
 _SHIFT = 1_442_695_040_888_963_407
 KV_MASK = 0x5DEECE66D1CE4E5B
 _START = 0x1234_5678_9ABC_DEF1
+_TOKEN_BITS = 32
 
 
 def signed(value: int) -> int:
@@ -31,8 +32,22 @@ def signed(value: int) -> int:
 
 
 def first_state(salt: str | None) -> int:
-    """The state before any token; a cache salt gives another one."""
+    """The state before any token; a cache salt, or an adapter, gives another one."""
     return signed(_START + (zlib.crc32(salt.encode()) << 20 if salt else 0))
+
+
+def with_media(tokens: Sequence[int], media: Iterable[tuple[str, int, int]]) -> list[int]:
+    """What the model really reads: tokens, and where media stand behind them, the items' content too."""
+    read = list(tokens)
+    for name, start, length in media:
+        for at in range(length):
+            read[start + at] += (zlib.crc32(f"{name}/{at}".encode()) >> 1) << _TOKEN_BITS
+    return read
+
+
+def plain(read: Iterable[int]) -> list[int]:
+    """The tokens of what the model reads, without the media behind them."""
+    return [value & (1 << _TOKEN_BITS) - 1 for value in read]
 
 
 def next_state(state: int, token: int) -> int:

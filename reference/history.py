@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reference.exact_model import outputs
+from reference.exact_model import outputs, plain, with_media
 from spec.trace import TURN, Submit, prompt_length, prompt_tokens
-
 
 # Further apart than the units of any request, and than there are salts.
 _APART = 1 << 32
 
 
 class Prefixes:
-    """Gives equal prefixes (same tokens, same salt) the same number, different ones different numbers. Where
-    hashes cover `lookahead` tokens past their unit, these belong to the prefix too."""
+    """Gives equal prefixes (same tokens and media, same salt and adapter) the same number, different ones
+    different numbers. Where hashes cover `lookahead` tokens past their unit, these belong to the prefix too."""
 
     def __init__(self, unit: int, lookahead: int = 0) -> None:
         self.unit = unit
@@ -24,7 +23,7 @@ class Prefixes:
         self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
 
     def root(self, salt: str | None) -> int:
-        """The identity of the empty prefix under a salt."""
+        """The identity of the empty prefix under a salt and an adapter (`Submit.root`)."""
         return self._roots.setdefault(salt or None, -1 - len(self._roots))
 
     def extend(self, numbers: list[int], tokens: Sequence[int], salt: str | None) -> None:
@@ -39,7 +38,7 @@ class Prefixes:
 
 @dataclass(slots=True)
 class History:
-    """One request: `tokens` known so far (prompt, then fed outputs), `numbers` the identities of its prefixes
+    """One request: `tokens` known so far (prompt, with the media behind it, then fed outputs), `numbers` the identities of its prefixes
     that are known, `ahead` all that ever will be, `computed` tokens in its cache,
     `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
     (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
@@ -84,31 +83,32 @@ class History:
     @property
     def turn(self) -> list[int]:
         """All its tokens once it has ended: prompt and outputs."""
-        return self.tokens[: self.prompt] + self.sampled
+        return plain(self.tokens[: self.prompt]) + self.sampled
 
     @staticmethod
     def of(submit: Submit, prefixes: Prefixes, earlier: Mapping[str, History]) -> History:
         """The history of a request that has just arrived after `earlier` ones."""
         named = {name.removeprefix(TURN) for name, _ in submit.prompt if name.startswith(TURN)}
-        tokens = prompt_tokens(submit.prompt, {name: earlier[name].turn for name in named})
+        prompt = prompt_tokens(submit.prompt, {name: earlier[name].turn for name in named})
+        tokens = with_media(prompt, submit.media)
         history = History(
             submit=submit,
             prompt=prompt_length(submit.prompt),
             tokens=tokens,
-            sampled=outputs(tokens, submit.outputs, submit.salt),
+            sampled=outputs(tokens, submit.outputs, submit.root),
             numbers=[],
             order=len(earlier),
         )
-        prefixes.extend(history.numbers, history.tokens, submit.salt)
+        prefixes.extend(history.numbers, history.tokens, submit.root)
         history.ahead = list(history.numbers)
-        prefixes.extend(history.ahead, history.turn, submit.salt)
+        prefixes.extend(history.ahead, tokens + history.sampled, submit.root)
         return history
 
     def produce(self, count: int, prefixes: Prefixes) -> int:
         """Feed the next outputs, at most those still wanted; returns how many."""
         fed = self.sampled[self.produced : self.produced + count]
         self.tokens.extend(fed)
-        prefixes.extend(self.numbers, self.tokens, self.submit.salt)
+        prefixes.extend(self.numbers, self.tokens, self.submit.root)
         return len(fed)
 
     def forget(self, prefixes: Prefixes) -> None:
@@ -117,7 +117,8 @@ class History:
         del self.numbers[max(len(self.tokens) - prefixes.lookahead, 0) // prefixes.unit :]
 
     def number(self, position: int, unit: int) -> int:
-        """The identity of the first `position` tokens (a positive multiple of the unit), known or to come; one that
+        """The identity of the first `position` tokens (a positive multiple of the unit), known or to come;
+        one that
         nothing else has where no hash can ever cover them."""
         index = position // unit - 1
         return self.ahead[index] if index < len(self.ahead) else -2 - _APART * (self.order + 1) - index

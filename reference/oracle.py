@@ -90,7 +90,8 @@ class Oracle:
     requests it knows too. Call `forecast`, then `adopt`, for each observation in order.
 
     `passed` are visible Mamba keys of block ends that a chunk, begun inside the block, ran past: it computed
-    no state there, and may have registered another under the key; `overrun` are all such keys, visible or not. `displaced` are Mamba keys of block ends
+    no state there, and may have registered another under the key; `overrun` are all such keys, visible or
+    not. `displaced` are Mamba keys of block ends
     whose place an export took. `charged` bounds the blocks
     filled since the last reset. `owed` are entries that asynchronous scheduling publishes a step later, once
     it knows their tokens, and `counted` what counters have yet to show.
@@ -271,9 +272,11 @@ class Oracle:
     ) -> tuple[dict[Key, Entry], dict[Key, Entry]]:
         """Of what must become visible, what is due in this step, and what is owed until its tokens are known.
 
-        Due is what was known when the step was scheduled, and what was owed before by requests that are neither
+        Due is what was known when the step was scheduled, and what was owed before by requests that are
+        neither
         preempted nor gone, once the answers that the step brings make its tokens known (`settled`). Without
-        asynchronous scheduling they are those of the step itself. A state or a window that has no name with the
+        asynchronous scheduling they are those of the step itself. A state or a window that has no name with
+        the
         answer of its own step is owed no longer: its block moves on.
         """
         lookahead = self.geometry.hash_lookahead
@@ -303,7 +306,8 @@ class Oracle:
         return now, owed
 
     def _known(self, entry: Entry) -> int:
-        """How far the scheduler can name an entry's request: the tokens that it knows, without those that draft
+        """How far the scheduler can name an entry's request: the tokens that it knows, without those that
+        draft
         modules rewrite and those that a hash covers past its unit."""
         history = self.histories[entry.request]
         unfinished = self.geometry.unfinished if self.geometry.groups[entry.group].drops else 0

@@ -426,7 +426,8 @@ class StoreOracle(Oracle):
         self.excused |= self._trouble(view)
         self.due_saves = tuple(one for one in due.owed if one.request not in self.excused | dropped)
         if observation.do in ENGINE_STEPS:
-            self.reset_loads = {item.request for item in view.loading} & self.reset_now
+            began = {item.request for item in view.loading}
+            self.reset_loads = (self.reset_loads - began) | (began & self.reset_now)
             self.reset_now = set()
         elif isinstance(step, ResetLocal):
             self.reset_now |= dropped

@@ -45,7 +45,8 @@ class GroupGeometry:
 class Geometry:
     """A layout: `unit` U, `align` L, `mamba_block` B, `fine` whether hits may land inside a block (EL1),
     `grid` where hits land, all in tokens; `junctions` whether junction checkpoints are really in force;
-    `lookahead` how many tokens past a chunk the draft model reads (0 without EAGLE), `hash_lookahead` how many
+    `lookahead` how many tokens past a chunk the draft model reads (0 without EAGLE), `hash_lookahead` how
+    many
     past its unit a hash covers; `annotated` whether any group is marked as draft; `smallest` the smallest
     block in tokens, not scaled by DCP."""
 
@@ -188,7 +189,8 @@ def _dropping(groups: tuple[Group, ...], eagle: bool) -> list[bool]:
 
 
 def _drafting(groups: tuple[Group, ...], drops: list[bool], profile: Profile) -> bool:
-    """Whether junction checkpoints can be in force at all: vLLM narrows them to where a group drops. Modified in
+    """Whether junction checkpoints can be in force at all: vLLM narrows them to where a group drops.
+    Modified in
     0.33: where nothing drops, to where a group is marked as draft. (They also need that a sibling can resume
     inside a block and that the last tokens of a chunk are final.)"""
     return any(drops) if profile.drops else any(group.draft for group in groups)

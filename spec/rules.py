@@ -172,6 +172,8 @@ _RULES = (
         faults=(
             "stops-early",
             "ignores-salt",
+            "ignores-adapter",
+            "ignores-media",
             "window-ignored",
         ),
     ),
@@ -394,7 +396,7 @@ _RULES = (
     ),
     _observed(
         "SF1",
-        "Every token a request reuses was computed from exactly the same prefix, salt included.",
+        "Every token a request reuses was computed from exactly the same prefix; salt, adapter and media count.",
         "Anything else is another request's answer.",
         _SEED_CORE,
         "stale-kv",

@@ -63,6 +63,8 @@ class Configuration:
     same kind on the same store ("off": there is none). `lookup_async` looks the store up beside the schedule,
     `decode_saves` also saves what is decoded, `receivers` are the threads that load, and `load_failures`
     tells what becomes of a request whose load failed: computed anew, or ended with an error.
+
+    `encoder` bounds the tokens of media that a step may encode, and those that stay encoded (0: no bound).
     """
 
     groups: tuple[Group, ...]
@@ -86,6 +88,7 @@ class Configuration:
     decode_saves: bool = False
     receivers: int = 1
     load_failures: str = "recompute"
+    encoder: int = 0
     profile: str = "drop"
 
     @property
@@ -97,7 +100,11 @@ class Configuration:
 @dataclass(frozen=True, slots=True)
 class Submit:
     """A request arrives. `prompt` is a sequence of (segment name, tokens taken from its start); the segment
-    `@ID` is everything of an earlier request: its prompt and its outputs (a next turn)."""
+    `@ID` is everything of an earlier request: its prompt and its outputs (a next turn).
+
+    What tokens mean depends on `salt`, on `adapter` (the name of the adapter that computes them) and on
+    `media`: items of (name, start, length), images say, that stand behind the prompt's tokens
+    [start, start + length)."""
 
     id: str
     prompt: tuple[tuple[str, int], ...]
@@ -105,6 +112,13 @@ class Submit:
     priority: int = 0
     salt: str | None = None
     engine: int = 0
+    adapter: str | None = None
+    media: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def root(self) -> str | None:
+        """What the empty prefix stands under: salt and adapter, told apart; None without either."""
+        return self.salt if self.adapter is None else f"{self.salt or ''}\0{self.adapter}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +267,7 @@ def validate(trace: Trace) -> None:
     if not trace.steps:
         raise TraceError("steps: a trace needs at least one step")
     seen: dict[str, int] = {}
+    items: dict[str, int] = {}
     for index, step in enumerate(trace.steps):
         where = f"steps[{index}] ({NAMES[type(step)]})"
         if isinstance(step, STORE_STEPS) and configuration.store == "off":
@@ -269,6 +284,7 @@ def validate(trace: Trace) -> None:
             raise TraceError(f"{where}: count must be 1 or more, got {step.count}")
         if isinstance(step, Submit):
             _check_submit(step, where, seen)
+            _check_media(step, where, configuration, items)
             seen[step.id] = prompt_length(step.prompt) + step.outputs
         elif isinstance(step, Abort) and step.id not in seen:
             raise TraceError(f"{where}: request {step.id!r} was never submitted before this step")
@@ -282,7 +298,7 @@ def validate(trace: Trace) -> None:
 
 
 def _check_configuration(configuration: Configuration) -> None:
-    for name, low in (("blocks", 2), ("budget", 1), ("live", 1), ("long_prefill", 0), ("speculative", 0)):
+    for name, low in (("blocks", 2), ("budget", 1), ("live", 1), ("long_prefill", 0), ("speculative", 0), ("encoder", 0)):
         value = getattr(configuration, name)
         if value < low:
             raise TraceError(f"configuration.{name}: must be {low} or more, got {value}")
@@ -335,8 +351,9 @@ def _check_submit(step: Submit, where: str, seen: Mapping[str, int]) -> None:
         raise TraceError(f"{where}: id must not be empty")
     if step.id in seen:
         raise TraceError(f"{where}: request {step.id!r} was submitted before")
-    if step.salt == "":
-        raise TraceError(f"{where}: salt must not be empty, leave it out for no salt")
+    for name in ("salt", "adapter"):
+        if getattr(step, name) == "":
+            raise TraceError(f"{where}: {name} must not be empty, leave it out for no {name}")
     if not step.prompt:
         raise TraceError(f"{where}: prompt needs at least one segment")
     for name, length in step.prompt:
@@ -356,3 +373,20 @@ def _check_submit(step: Submit, where: str, seen: Mapping[str, int]) -> None:
                 )
     if step.outputs < 1:
         raise TraceError(f"{where}: outputs must be 1 or more, got {step.outputs}")
+
+
+def _check_media(step: Submit, where: str, configuration: Configuration, items: dict[str, int]) -> None:
+    end = 0
+    for name, start, length in step.media:
+        if not name or length < 1 or start < end or start + length > prompt_length(step.prompt):
+            raise TraceError(
+                f"{where}: media [{name!r}, {start}, {length}] must have a name and lie in the prompt, after the "
+                "item before it"
+            )
+        end = start + length
+        if items.setdefault(name, length) != length:
+            raise TraceError(f"{where}: media {name!r} has length {length}, before it had {items[name]}")
+        if 0 < configuration.encoder < length:
+            raise TraceError(
+                f"{where}: media {name!r} has length {length}, configuration.encoder is {configuration.encoder}"
+            )

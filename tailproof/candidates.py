@@ -140,7 +140,7 @@ def without_remainders(trace: Trace) -> Iterator[Trace]:
 
 def _plain_step(step: Step) -> Step:
     if isinstance(step, Submit):
-        return replace(step, salt=None, priority=0)
+        return replace(step, salt=None, priority=0, adapter=None, media=())
     return replace(step, running=False) if isinstance(step, ResetLocal) else step
 
 

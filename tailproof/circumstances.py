@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference.oracle import ChunkForecast
+from reference.oracle import ChunkForecast, Oracle
 from spec.chunking import can_export
 from spec.geometry import Geometry
 
@@ -33,6 +33,23 @@ def _passed_over(geometry: Geometry, chunk: ChunkForecast) -> bool:
     present length, and where the last block end that it can use now lies above."""
     block_end = geometry.checkpoint_on(chunk.history.known, geometry.mamba_block)
     return may_export(geometry, chunk) or not geometry.fine or block_end >= chunk.stops["checkpoint"]
+
+
+def between_media(oracle: Oracle) -> bool:
+    """Whether a request stands so near before an item of media that draft modules read into it already, with an
+    item behind it that they may still need, and the encoder cannot keep both."""
+    lookahead, room = oracle.geometry.lookahead, oracle.configuration.encoder
+    for history in oracle.live() if lookahead and room else ():
+        at = history.computed
+        near = [length for _, start, length in history.submit.media if at <= start <= at + lookahead]
+        kept = [
+            length
+            for _, start, length in history.submit.media
+            if start < at < start + length + lookahead
+        ]
+        if near and kept and sum(kept) + near[0] > room:
+            return True
+    return False
 
 
 def partial_block(geometry: Geometry, chunk: ChunkForecast) -> str:

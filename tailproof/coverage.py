@@ -51,6 +51,8 @@ TAGS: tuple[str, ...] = (
     "shared prefix ends at a block end",
     "next turn of an earlier request",
     "other salt",
+    "other adapter",
+    "other media",
     "same prefix, same step",
     "several live requests",
     TIGHT,
@@ -143,9 +145,14 @@ def _request_tags(trace: Trace, block: int) -> Iterator[str]:
 def _kinship_tags(submit: Submit, earlier: list[Submit], unit: int, block: int) -> Iterator[str]:
     length = prompt_length(submit.prompt)
     alike = [(shared_prefix(submit, other), other) for other in earlier]
-    if any(shared and other.salt != submit.salt for shared, other in alike):
-        yield "other salt"
-    same = [(shared, other) for shared, other in alike if other.salt == submit.salt and shared]
+    for name in ("salt", "adapter", "media"):
+        if any(shared and getattr(other, name) != getattr(submit, name) for shared, other in alike):
+            yield f"other {name}"
+    same = [
+        (shared, other)
+        for shared, other in alike
+        if shared and (other.root, other.media) == (submit.root, submit.media)
+    ]
     if not same:
         return
     shared, other = max(same, key=lambda pair: pair[0])

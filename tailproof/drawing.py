@@ -11,6 +11,7 @@ from spec.trace import TURN, Configuration, Group, Step, Submit
 
 LONGEST_PROMPT = 200
 Prompt = tuple[tuple[str, int], ...]
+Media = tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,8 @@ class Axes:
     """What may be drawn. `units` and block multiples give the sizes in tokens; `attention` other attention
     blocks, as multiples of the Mamba block (0: the unit); `pressure`, `asynchronous` and `events` the share
     of cases with a pool too small for everything, with asynchronous scheduling and with KV events; `profiles`
-    the rule sets under which cases with EAGLE run, the first one more often."""
+    the rule sets under which cases with EAGLE run, the first one more often; `adapters` and `media` the share
+    of new prompts under an adapter and with media in them."""
 
     units: tuple[int, ...] = (2, 4, 8)
     multiples: tuple[int, ...] = (1, 2, 4)
@@ -31,6 +33,8 @@ class Axes:
     pressure: float = 0.2
     asynchronous: float = 0.25
     events: float = 0.2
+    adapters: float = 0.04
+    media: float = 0.08
     more: float = 0.18
     windows: float = 0.2
     multi_module: float = 0.15
@@ -55,7 +59,8 @@ class Axes:
 @dataclass(slots=True)
 class Draft:
     """A trace in the making: `live` are the requests that may still run, `longest` bounds prompts, in tokens,
-    whose lengths are drawn near multiples of `grids` (none given: of U and B)."""
+    whose lengths are drawn near multiples of `grids` (none given: of U and B). `adapters` and `media` are the
+    shares of the axes; `pictures` tells what media each request has."""
 
     rng: random.Random
     configuration: Configuration
@@ -67,6 +72,9 @@ class Draft:
     live: list[str] = field(default_factory=list)
     longest: int = LONGEST_PROMPT
     grids: tuple[int, ...] = ()
+    adapters: float = 0.0
+    media: float = 0.0
+    pictures: list[Media] = field(default_factory=list)
 
 
 def pool(draft: Draft) -> int:
@@ -195,11 +203,54 @@ def submit(
     if outputs is None:
         outputs = rng.choice((1, 1, 2, 3, rng.randint(1, longest)))
     priority = rng.randint(0, 2) if draft.configuration.policy == "priority" else 0
-    draft.steps.append(Submit(name, prompt, outputs, priority=priority, salt=salt, engine=engine))
+    adapter, media = _beside(draft, name, prompt)
+    draft.pictures.append(media)
+    draft.steps.append(Submit(name, prompt, outputs, priority, salt, engine, adapter, media))
     draft.prompts.append(prompt)
     draft.lengths.append(total(prompt) + outputs)
     draft.salts.append(salt)
     draft.live.append(name)
+
+
+def _beside(draft: Draft, request: str, prompt: Prompt) -> tuple[str | None, Media]:
+    """The adapter and the media of a prompt.
+
+    They belong to its segments, so that a resend or an extension has them again; now and then something is
+    different all the same. They are drawn apart from all else: a case without them stays what it was.
+    """
+    setting = repr(draft.configuration)
+    case, own = random.Random(f"beside/{setting}"), random.Random(f"beside/{setting}/{request}")
+    adapter = "x" if case.random() < draft.adapters and own.random() < 0.7 else None
+    if case.random() >= draft.media:
+        return adapter, ()
+    unit, items, start = draft.configuration.unit, list[tuple[str, int, int]](), 0
+    for name, length in prompt:
+        if name.startswith(TURN):
+            found = draft.pictures[int(name.removeprefix(f"{TURN}r"))]
+        else:
+            found = _pictures(random.Random(f"beside/{setting}/{name}"), unit)
+        items += [(item, start + at, size) for item, at, size in found if at + size <= length]
+        start += length
+    if items and own.random() < 0.2:
+        at = own.randrange(len(items))
+        item, begin, size = items.pop(at)
+        after = items[at][1] if at < len(items) else start
+        if own.random() < 0.7:
+            moved = begin + 1 if own.random() < 0.5 and begin + 1 + size <= after else begin
+            other = item if moved > begin else item.replace("i", "k")
+            items.insert(at, (other, moved, size))
+    return adapter, tuple(items)
+
+
+def _pictures(rng: random.Random, unit: int) -> Media:
+    """The media of a segment: some items one after the other, seldom touching."""
+    items: list[tuple[str, int, int]] = []
+    at = rng.choice((0, 1, unit - 1, unit, rng.randint(0, 3 * unit)))
+    for _ in range(rng.choice((0, 1, 1, 2, 3))):
+        size = max(rng.choice((1, unit - 1, unit, unit + 1, 2 * unit + 1, 5 * unit)), 1)
+        items.append((f"{rng.choice('ij')}{size}", at, size))
+        at += size + rng.choice((0, 1, unit, rng.randint(1, 4 * unit)))
+    return tuple(items)
 
 
 def next_prompt(draft: Draft) -> tuple[Prompt, str | None]:

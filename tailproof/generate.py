@@ -18,7 +18,9 @@ def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
     """The `index`-th trace of a seed."""
     rng = random.Random(f"{seed}/{index}")
     configuration = drawn_configuration(rng, axes or Axes())
-    draft = Draft(rng, configuration, pressure=rng.random() < (axes or Axes()).pressure)
+    axes = axes or Axes()
+    draft = Draft(rng, configuration, pressure=rng.random() < axes.pressure)
+    draft.adapters, draft.media = axes.adapters, axes.media
     if draft.pressure and rng.random() < 0.3:
         # A victim that is less important than who needs its blocks may have been scheduled already.
         draft.configuration = replace(configuration, policy="priority")

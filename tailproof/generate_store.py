@@ -57,6 +57,7 @@ def store_case(seed: int, index: int, axes: StoreAxes | None = None) -> Trace:
     configuration = _configuration(rng, axes)
     align = Geometry.of(configuration).align
     draft = Draft(rng, configuration, pressure=rng.random() < axes.layout.pressure)
+    draft.adapters, draft.media = axes.layout.adapters, axes.layout.media
     share = min(configuration.budget, configuration.long_prefill or configuration.budget)
     most = min(LONGEST_PROMPT, _STEPS_A_PROMPT * share)
     draft.longest = max(most - rng.randint(0, configuration.unit), 3 * configuration.unit)

@@ -126,6 +126,9 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
             text = (
                 f"{text}; the next stop is within the {ahead} tokens before the end that draft modules need"
             )
+        if failure.kind == "stuck" and circumstances.between_media(oracle):
+            kind = "stuck-between-media"
+            text = f"{text}; one item of media stays encoded for draft modules, and the next has no room"
         if failure.kind == "stuck" and (why := oracle.after_failed_load()):
             kind = "load-retried-forever" if why == "retried" else "stuck-after-failed-load"
             yield Finding("LV2", kind, f"{text}; a load failed before")
@@ -500,6 +503,7 @@ def _progress(oracle: Oracle, observation: Observation, forecast: Forecast) -> I
             yield Finding("LV2", "stalled-after-failed-load", text)
             return
         kind = "stalled-in-lookahead" if oracle.in_lookahead() else "stalled"
+        kind = "stalled-between-media" if circumstances.between_media(oracle) else kind
         yield Finding("CH2", kind, f"a step scheduled nothing although {waiting} had work left")
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from reference.cache import Key, Lookup
 from reference.engine import SlowEngine
+from reference.exact_model import plain
 from reference.history import History, Prefixes
 from reference.publish import Publications
 from spec.checkpoint import capped_and_dropped_checkpoint
@@ -266,6 +268,36 @@ class IgnoresSalt(SlowEngine):
         self.prefixes = SaltBlind(configuration.unit)
 
 
+class AdapterBlind(Prefixes):
+    """Gives a prefix the same identity under every adapter."""
+
+    def root(self, salt: str | None) -> int:
+        return super().root(salt and salt.partition("\0")[0])
+
+
+class IgnoresAdapter(SlowEngine):
+    """Prefixes computed by different adapters are taken for the same."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.prefixes = AdapterBlind(configuration.unit, self.geometry.hash_lookahead)
+
+
+class MediaBlind(Prefixes):
+    """Gives a prefix the same identity whatever media stand behind its tokens."""
+
+    def extend(self, numbers: list[int], tokens: Sequence[int], salt: str | None) -> None:
+        super().extend(numbers, plain(tokens), salt)
+
+
+class IgnoresMedia(SlowEngine):
+    """Prefixes with different media are taken for the same."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.prefixes = MediaBlind(configuration.unit, self.geometry.hash_lookahead)
+
+
 class StaleState(SlowEngine):
     """The state kept under an entry is that of one token less."""
 
@@ -437,6 +469,8 @@ MUTANTS: dict[str, type[SlowEngine]] = {
     "leaks-block": LeaksBlock,
     "reset-keeps-entries": ResetKeepsEntries,
     "ignores-salt": IgnoresSalt,
+    "ignores-adapter": IgnoresAdapter,
+    "ignores-media": IgnoresMedia,
     "stale-kv": StaleKv,
     "stale-state": StaleState,
     "same-step-reuse": SameStepReuse,

@@ -244,8 +244,11 @@ def _arrival(oracle: Oracle, step: Submit) -> str:
     checkpoint = f"checkpoint {oracle.geometry.checkpoint(history.prompt)}"
     where = f", at{_at_engine(oracle).removeprefix(',')}" if _at_engine(oracle) else ""
     salt = f" under the salt {step.salt!r}" if step.salt else ""
+    salt += f" with the adapter {step.adapter!r}" if step.adapter else ""
+    salt += "".join(f", media {name!r} on [{at}, {at + size})" for name, at, size in step.media)
     for other in oracle.histories.values():
-        if other.order < history.order and other.submit.prompt == step.prompt:
+        alike = (other.submit.prompt, other.submit.media) == (step.prompt, step.media)
+        if other.order < history.order and alike:
             return f"{step.id}{_ARRIVES}the prompt of {other.id}{salt}{where}"
     parts = " + ".join(_part(name, length) for name, length in step.prompt)
     size = count(history.prompt, "token")

@@ -51,6 +51,8 @@ AXES: tuple[str, ...] = (
     "asynchronous scheduling",
     "KV events",
     "cache salts",
+    "adapters",
+    "media",
     TIGHT,
 )
 
@@ -183,6 +185,10 @@ def _scheduling_axes(trace: Trace, mamba_block: int) -> Iterator[str]:
         yield "KV events"
     if any(submit.salt is not None for submit in submits):
         yield "cache salts"
+    if any(submit.adapter is not None for submit in submits):
+        yield "adapters"
+    if any(submit.media for submit in submits):
+        yield "media"
 
 
 class Reach:

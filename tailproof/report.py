@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from adapters.vllm.names import REPLACED
+from adapters.vllm.names import REPLACED, STORE_REPLACED
 from proofs.wrong import WRONG
 from spec.rules import RULES
 from tailproof.check import VERDICTS, CheckReport, Verdict
@@ -153,7 +153,8 @@ def _store_totals(report: FuzzReport) -> dict[str, int]:
 
 
 def seed_lines(results: list[SeedResult], problems: Mapping[str, str] | None = None) -> Iterator[str]:
-    """The seed table for the terminal: the spec's hit under each profile in use, then the one observed on each
+    """The seed table for the terminal: the spec's hit under each profile in use, then the one observed on
+    each
     target, with a "!" where it is not what the target's profile makes due."""
     targets = list(dict.fromkeys(name for result in results for name in result.observed))
     profiles = list(dict.fromkeys(("drop", *(one for result in results for one in result.profiles.values()))))
@@ -388,7 +389,7 @@ def targets_document(names: Iterable[str]) -> dict[str, Any]:
                 "kind": target.kind,
                 "version": target.argument if target.kind == "installed" else None,
                 "tiers": tier_states(target),
-                "replaced": [] if target.kind == "reference" else list(REPLACED),
+                "replaced": [] if target.kind == "reference" else list(REPLACED + STORE_REPLACED),
             }
         )
     return {"format": FORMAT, "targets": documents}

@@ -72,7 +72,8 @@ class SeedCase:
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """A case with the hit of the resend in tokens: as the spec has it under each profile (`specs`; `spec` is that
+    """A case with the hit of the resend in tokens: as the spec has it under each profile (`specs`; `spec`
+    is that
     of the profile drop), and as observed per target (None: it never ran, or the target lacks what the case
     needs, then named in `lacking`). `profiles` tells under which profile each target runs."""
 
@@ -161,7 +162,8 @@ class SeedMatrix:
 
 
 def seed_matrix(names: Sequence[str], progress: Callable[[str], None]) -> SeedMatrix:
-    """Run every case on each target, one after the other, each in a worker of its own. A target that cannot run
+    """Run every case on each target, one after the other, each in a worker of its own. A target that cannot
+    run
     becomes a problem of the matrix, the others go on.
 
     Raises:

@@ -58,7 +58,13 @@ def measure(trace: Trace) -> tuple[int, ...]:
         features(now),
         len(steps),
         sum(step.steps for step in steps if isinstance(step, Run)),
-        sum((submit.salt is not None) + (submit.priority > 0) for submit in submits)
+        sum(
+            (submit.salt is not None)
+            + (submit.priority > 0)
+            + (submit.adapter is not None)
+            + len(submit.media)
+            for submit in submits
+        )
         + sum(name.startswith(TURN) for name, _ in parts)
         + sum(isinstance(step, ResetLocal) and step.running for step in steps)
         + sum(map(oddity, steps)),

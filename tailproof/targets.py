@@ -33,7 +33,9 @@ LATER = {
 }
 
 
-OTHER_STORE = f"the store tier drives the connector of {DEFAULT} only so far"
+# Versions whose connector the store tier does not follow.
+OLD_STORE = ("0.28.0", "0.29.0")
+OTHER_STORE = "the store tier follows the connector of vLLM 0.30 and later"
 
 
 class TargetNameError(ValueError):
@@ -157,8 +159,9 @@ def tier_states(target: Target) -> dict[str, str]:
         return {"core": "ready", **states, "store": "ready"}
     if target.kind == "installed":
         reason = _missing(target)
-        own = target.name in known_targets()
-        states["store"] = reason or (_store_state(locate(target.name).python) if own else OTHER_STORE)
+        base = target.name if target.name in known_targets() else DEFAULT
+        old = target.argument in OLD_STORE
+        states["store"] = reason or (OTHER_STORE if old else _store_state(locate(base).python))
         return {"core": reason or "ready", **states}
     path = Path(target.argument).expanduser().absolute()
     if not path.exists():

@@ -47,6 +47,7 @@ class Backend:
 
         self._make: Any = MooncakeDistributedStore
         self._free: list[Any] = []
+        self._all: list[Any] = []
         self._folder = tempfile.TemporaryDirectory(prefix="tailproof-store-")
         self._configure()
         self._admin = self._connected()
@@ -83,6 +84,7 @@ class Backend:
         code = client.setup(LOOPBACK, METADATA, 0, BUFFER_BYTES, "tcp", "", self.servers.master.address)
         if code != 0:
             raise ServerError(f"the store refuses a client with code {code}", self.servers.master.log)
+        self._all.append(client)
         return client
 
     def fresh(self) -> None:
@@ -118,15 +120,18 @@ class Backend:
         self.servers.master.kill()
 
     def restart_master(self) -> None:
-        """Start the master again, empty, and wait until a put goes through.
+        """Start the master again, empty, and wait until a put goes through and every client has found it: the
+        first call over a connection to the dead one fails.
 
         Raises:
             ServerError: when that does not happen in time.
         """
         self.servers.restart_master()
         give_up = time.monotonic() + RECOVERY_SECONDS
-        while self._admin.put(_PROBE, b"probe") != 0:
+        while self._admin.put(_PROBE, b"probe") != 0 or any(
+            client.batch_is_exist([_PROBE])[0] != 1 for client in self._all
+        ):
             if time.monotonic() > give_up:
-                raise ServerError("no put goes through after the restart of the master")
+                raise ServerError("not every client works again after the restart of the master")
             time.sleep(0.01)
         self._admin.remove_all(True)

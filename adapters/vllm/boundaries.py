@@ -1,4 +1,4 @@
-"""What differs between the versions of vLLM that the adapter drives: which has what, and what bridges the rest.
+"""What differs between the versions of vLLM that the adapter drives: what each has, what bridges the rest.
 
 A table for each kind of difference, and one function for each call that changed. Everything that is not
 here is the same in all of them.

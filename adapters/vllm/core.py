@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from adapters.protocol import AdapterError, Description, MovedError, Session
 from adapters.vllm import boundaries
-from adapters.vllm.names import REPLACED, check_instance, missing_names
+from adapters.vllm.names import REPLACED, STORE_REPLACED, check_instance, missing_names
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
-from reference.exact_model import Memory
+from reference.exact_model import Memory, with_media
 from spec.chunking import settle_bound
 from spec.geometry import Geometry
 from spec.observation import (
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from adapters.vllm.runner import Sampled
 
 IDLE_STEPS = 3
+# Room for the encoder where a trace sets no bound, tokens.
+_ROOM = 1 << 30
 
 
 class VllmCore:
@@ -77,7 +79,7 @@ class VllmCore:
             "vllm",
             self.version,
             {"core": "ready"},
-            REPLACED,
+            REPLACED + STORE_REPLACED,
             boundaries.profiles(self.release),
             boundaries.lacks(self.release),
         )
@@ -195,6 +197,8 @@ class VllmSession:
         return None if grid is None else (unit, grid)
 
     def _import(self) -> None:
+        from vllm.lora.request import LoRARequest
+        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
         from vllm.sampling_params import SamplingParams
         from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
         from vllm.v1.request import Request, RequestStatus
@@ -205,12 +209,17 @@ class VllmSession:
         self._sampling_params: Any = SamplingParams
         self._hasher = boundaries.request_hasher(self._release, self.configuration.unit, lookahead)
         self._draft_tokens: Any = DraftTokenIds
+        self._lora_request: Any = LoRARequest
+        self._feature: Any = MultiModalFeatureSpec
+        self._placeholder: Any = PlaceholderRange
+        self._adapters: dict[str, int] = {}
         self._model_output: Any = ModelRunnerOutput
         self._request_type: Any = Request
         self._aborted: Any = RequestStatus.FINISHED_ABORTED
         self._copy: Any = copy_kv_cache_blocks_inplace
 
     def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
+        from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
         from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
         from vllm.v1.core.sched.async_scheduler import AsyncScheduler
         from vllm.v1.core.sched.scheduler import Scheduler
@@ -239,7 +248,7 @@ class VllmSession:
             manager = StructuredOutputManager(vllm_config)
             object.__setattr__(vllm_config, "_tailproof_grammar", manager)
         kind: Any = AsyncScheduler if self.configuration.asynchronous else Scheduler
-        return kind(
+        scheduler = kind(
             vllm_config=vllm_config,
             kv_cache_config=layout,
             structured_output_manager=manager,
@@ -247,6 +256,11 @@ class VllmSession:
             hash_block_size=unit,
             log_stats=True,
         )
+        # The model of the configuration takes text only, so vLLM gives its encoder no room.
+        room = self.configuration.encoder or _ROOM
+        scheduler.max_num_encoder_input_tokens = room
+        scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=room)
+        return scheduler
 
     def _vllm_config(self, factory: ConfigurationFactory) -> Any:
         return factory.vllm_config(self.configuration)
@@ -301,7 +315,7 @@ class VllmSession:
             raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
         tokens = prompt_tokens(step.prompt, self.prefixes.turns)
         self._arrivals += 1
-        self.runner.submit(step.id, tokens, step.outputs, step.salt)
+        self.runner.submit(step.id, with_media(tokens, step.media), step.outputs, step.root)
         self.prefixes.turns[step.id] = tokens + self.runner.requests[step.id].content.sampled
         request = self._timed(
             self._request_type,
@@ -312,6 +326,8 @@ class VllmSession:
             arrival_time=float(self._arrivals),
             priority=step.priority,
             cache_salt=step.salt,
+            lora_request=self._adapter(step.adapter),
+            mm_features=self._features(step),
             block_hasher=self._hasher,
         )
         if not self._requests:
@@ -321,6 +337,20 @@ class VllmSession:
         self.prefixes.learn(step.id, request.block_hashes)
         self._timed(self.scheduler.add_request, request)
         return self._observe(at, "submit", before)
+
+    def _adapter(self, name: str | None) -> Any:
+        if name is None:
+            return None
+        number = self._adapters.setdefault(name, len(self._adapters) + 1)
+        return self._lora_request(lora_name=name, lora_int_id=number, lora_path=name)
+
+    def _features(self, step: Submit) -> list[Any]:
+        return [
+            self._feature(
+                data=None, modality="image", identifier=name, mm_position=self._placeholder(start, length)
+            )
+            for name, start, length in step.media
+        ]
 
     def _abort(self, at: int, step: Abort) -> Observation:
         before = self._seconds

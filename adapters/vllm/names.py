@@ -15,6 +15,7 @@ REPLACED = (
     "drafter and sampler: a function of the prefix, accepted as the trace says",
     "KVCacheManager.get_computed_blocks, BlockPool.get_new_blocks: watched, the calls go through unchanged",
     "KV event publisher: keeps what it is given",
+    "encoder: its budget and cache have the size that the trace gives them; it encodes nothing",
     "engine core: its order of schedule and update, its sizes of blocks and units",
 )
 
@@ -29,6 +30,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "vllm.config.kv_events": ("KVEventsConfig",),
     "vllm.distributed.kv_events": ("AllBlocksCleared", "BlockRemoved", "BlockStored"),
+    "vllm.lora.request": ("LoRARequest",),
+    "vllm.multimodal.inputs": ("MultiModalFeatureSpec", "PlaceholderRange"),
     "vllm.model_executor.layers.mamba.checkpoint": ("compute_mamba_prefill_checkpoints",),
     "vllm.sampling_params": ("SamplingParams",),
     "vllm.utils.hashing": ("sha256",),
@@ -50,6 +53,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "Scheduler.update_draft_token_ids",
         "Scheduler.update_from_output",
     ),
+    "vllm.v1.core.encoder_cache_manager": ("EncoderCacheManager",),
     "vllm.v1.core.block_pool": ("BlockPool.get_num_free_blocks", "BlockHashToBlockMap"),
     "vllm.v1.kv_cache_interface": (
         "FullAttentionSpec",
@@ -66,8 +70,10 @@ NAMES: dict[str, tuple[str, ...]] = {
 
 INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
     "Scheduler": (
+        "encoder_cache_manager",
         "kv_cache_manager",
         "kv_event_publisher",
+        "max_num_encoder_input_tokens",
         "requests",
         "running",
         "waiting",
@@ -94,13 +100,43 @@ INSTANCE_NAMES: dict[str, tuple[str, ...]] = {
         "resumed_req_ids",
     ),
     "Request": ("all_token_ids", "block_hashes", "num_tokens", "prefill_stats", "shared_prefix_boundary"),
+    "MooncakeStoreScheduler": ("_pinned_saves", "client"),
+    "LookupKeyClient": ("ctx", "executor", "futures", "lookup", "socket"),
+    "MooncakeStoreWorker": ("kv_recv_threads", "kv_send_thread", "lookup_server", "recv_request_queue"),
+    "LookupKeyServer": ("ctx", "running", "socket", "thread"),
 }
 
+# What the store tier uses beside, checked when it is first opened.
+_CONNECTOR = "vllm.distributed.kv_transfer.kv_connector"
+_STORE = f"{_CONNECTOR}.v1.mooncake.store"
+STORE_NAMES: dict[str, tuple[str, ...]] = {
+    "vllm.config": ("KVTransferConfig", "set_current_vllm_config"),
+    "vllm.distributed.kv_transfer.kv_transfer_state": ("ensure_kv_transfer_initialized",),
+    "vllm.distributed.parallel_state": ("init_distributed_environment", "initialize_model_parallel"),
+    f"{_CONNECTOR}.factory": ("KVConnectorFactory.create_connector",),
+    f"{_CONNECTOR}.v1": ("KVConnectorRole.WORKER",),
+    f"{_STORE}.worker": ("KVCacheStoreSendingThread", "LookupKeyClient.lookup", "queue"),
+    "vllm.forward_context": ("set_forward_context",),
+    "vllm.v1.core.sched.scheduler": ("Scheduler.reset_connector_cache",),
+    "vllm.v1.worker.cpu.shm": (),
+    "vllm.v1.worker.kv_connector_model_runner_mixin": (
+        "KVConnectorModelRunnerMixin._get_kv_connector_output",
+    ),
+}
+STORE_REPLACED = (
+    "store tier, store client: a gate before the real one; clients are kept from case to case",
+    "store tier, connector: its transfer queues count, its lookups and loads are watched, the calls go "
+    "through unchanged",
+    "store tier, CUDA events and streams: vLLM's own CPU stand-ins (vllm.v1.worker.cpu.shm)",
+)
 
-def missing_names(version: boundaries.Version = boundaries.NEWEST) -> list[str]:
-    """The names of NAMES that this vLLM does not have though its version should, dotted."""
+
+def missing_names(
+    version: boundaries.Version = boundaries.NEWEST, table: dict[str, tuple[str, ...]] = NAMES
+) -> list[str]:
+    """The names of a table that this vLLM does not have though its version should, dotted."""
     missing = []
-    for module, names in NAMES.items():
+    for module, names in table.items():
         if not boundaries.has(module, version):
             continue
         try:

@@ -12,6 +12,7 @@ from adapters.mooncake.backend import Backend
 from adapters.mooncake.gate import KINDS, Call, Gate
 from adapters.vllm.connector import WorkerRole, prepare, transfer_config
 from adapters.vllm.core import VllmSession
+from adapters.vllm.names import check_instance
 from reference.exact_model import Content
 from spec.observation import Admitted, Answer, Entry, Observation, Pin, StoreView, Transfer
 from spec.trace import Configuration, ResetLocal, Settle, Step, Submit
@@ -27,9 +28,11 @@ _NULL = 0
 
 
 class StoreEngine(VllmSession):
-    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold. Of the
-    steps of the content check, h (the bytes of loads) and i (those of saves) are its own; `omit` leaves steps
-    out."""
+    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold.
+
+    Of the steps of the content check, h (the bytes of loads) and i (those of saves) are its own; `omit`
+    leaves steps out.
+    """
 
     idle_steps = 8
 
@@ -51,7 +54,7 @@ class StoreEngine(VllmSession):
         self.gate = Gate(frozenset(immediate), frozenset(hollow))
         self.worker: WorkerRole | None = None
         self._told: Any = None
-        self._asked: list[str] = []
+        self._asked: list[tuple[str, Any]] = []
         self._pending: list[Any] = []
         self._external: dict[str, int] = {}
         self._away: set[str] = set()
@@ -60,6 +63,13 @@ class StoreEngine(VllmSession):
         super().__init__(system, configuration, omit)
         self.prefixes = directory.prefixes
         self.side: Any = self.scheduler.connector.connector_scheduler
+        for kind, value in (
+            ("MooncakeStoreScheduler", self.side),
+            ("LookupKeyClient", self.side.client),
+            ("MooncakeStoreWorker", self._role().worker),
+            ("LookupKeyServer", self._role().worker.lookup_server),
+        ):
+            check_instance(kind, value, system.version)
         self._watch_connector()
 
     def _clear(self) -> None:
@@ -94,6 +104,10 @@ class StoreEngine(VllmSession):
             self.configuration.receivers,
         )
 
+    def _role(self) -> WorkerRole:
+        assert self.worker is not None
+        return self.worker
+
     def _watch_connector(self) -> None:
         """Note lookups and loads; the calls themselves go through unchanged."""
         connector, client = self.scheduler.connector, self.side.client
@@ -108,7 +122,7 @@ class StoreEngine(VllmSession):
             try:
                 result = look_up(request, *values, **options)
             finally:
-                self._asked.append(request)
+                self._asked.append((request, futures.get(request)))
                 if request in futures:
                     self._pending.append(futures[request])
             return result
@@ -182,14 +196,13 @@ class StoreEngine(VllmSession):
         return self._observe(at, "reset_local", before, reset=done)
 
     def _execute(self, output: Any, accept: int) -> dict[str, Sampled]:
-        assert self.worker is not None
         for name in self._loading:
             self._away.add(name)
         for meta in output.kv_connector_metadata.requests:
             if meta.store_job_id is not None:
                 self._jobs[meta.store_job_id] = meta.req_id
         began = time.perf_counter()
-        with self.worker.step(output) as told:
+        with self._role().step(output) as told:
             ours = time.perf_counter()
             sampled = self.runner.execute(output, accept)
             ours = time.perf_counter() - ours
@@ -229,29 +242,33 @@ class StoreEngine(VllmSession):
         self._note_answers()
 
     def _at_rest(self, kind: str) -> Any:
-        assert self.worker is not None
         if kind == "put":
-            return self.worker.puts_at_rest
-        return self.worker.gets_at_rest if kind == "get" else self._lookups_at_rest
+            return self._role().puts_at_rest
+        return self._role().gets_at_rest if kind == "get" else self._lookups_at_rest
 
     def _lookups_at_rest(self, waiting: int) -> bool:
-        assert self.worker is not None
         self._pending = [future for future in self._pending if not future.done()]
-        return bool(waiting or not self._pending or not self.worker.worker.lookup_server.thread.is_alive())
+        return bool(waiting or not self._pending or not self._role().worker.lookup_server.thread.is_alive())
 
     def _note_answers(self) -> None:
         """Which lookups have been answered, in the order of their asking."""
         calls = self.gate.passed
         for call in calls:
-            self._answers.append(Answer(self._asked.pop(0), _known(call)))
+            self._answers.append(Answer(self._next_asked(), _known(call)))
         calls.clear()
+
+    def _next_asked(self) -> str:
+        """Whose lookup reaches the store next; those of requests that went away before never do."""
+        request, future = self._asked.pop(0)
+        while future is not None and future.cancelled():
+            request, future = self._asked.pop(0)
+        return request
 
     def _before(self, call: Call) -> None:
         if call.kind != "put" or call.probe:
             return
-        assert self.worker is not None
         pinned = {block for blocks, _ in self.side._pinned_saves.values() for block in blocks}
-        blocks = [self.worker.block(address) for address in call.addresses]
+        blocks = [self._role().block(address) for address in call.addresses]
         entries = [self._directory.entry(key) for key in call.keys]
         self._unpinned = tuple(
             entry for entry, block in zip(entries, blocks, strict=True) if block not in pinned
@@ -261,18 +278,17 @@ class StoreEngine(VllmSession):
     def _after(self, call: Call) -> None:
         if call.kind == "lookup":
             if self._asked:
-                self._answers.append(Answer(self._asked.pop(0), _known(call)))
+                self._answers.append(Answer(self._next_asked(), _known(call)))
             return
         if call.probe:
             return
-        assert self.worker is not None
         entries = [self._directory.entry(key) for key in call.keys]
         results = call.results or [-1] * len(entries)
         failed = tuple(entry for entry, result in zip(entries, results, strict=True) if result < 0)
         wrong, unpinned = self._wrong, self._unpinned
         if call.kind == "get":
             unpinned = ()
-            blocks = [self.worker.block(address) for address in call.addresses]
+            blocks = [self._role().block(address) for address in call.addresses]
             good = [index for index, result in enumerate(results) if result >= 0]
             wrong = self._not_right([entries[one] for one in good], [blocks[one] for one in good])
         self._transfers.append(Transfer(call.kind, tuple(entries), failed, wrong, unpinned, call.error))
@@ -299,7 +315,9 @@ class StoreEngine(VllmSession):
         for request in self._failed:
             self._away.discard(request)
         stored, dropped = self._directory.changes()
-        late = {meta.store_job_id: meta.req_id for meta in self.side._finished_partial_tail_metas.values()}
+        # Versions before 0.30 have no jobs that begin with the end of a request.
+        ending = getattr(self.side, "_finished_partial_tail_metas", {})
+        late = {meta.store_job_id: meta.req_id for meta in ending.values()}
         self._jobs.update(late)
         view = StoreView(
             loading=tuple(self._load(request) for request in self._loading),

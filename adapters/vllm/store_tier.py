@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from adapters.mooncake.backend import Backend
 from adapters.mooncake.gate import GateError
 from adapters.mooncake.installation import ServerError
-from adapters.protocol import AdapterError
+from adapters.protocol import AdapterError, MovedError
+from adapters.vllm.names import STORE_NAMES, missing_names
 from adapters.vllm.reading import Prefixes
 from adapters.vllm.store_engine import StoreEngine
 from spec.observation import Entry, Observation
@@ -89,10 +90,13 @@ class StoreSession:
     """One or two engines on a store, alive for one trace.
 
     Raises:
+        MovedError: when this vLLM lacks names that the store tier needs.
         AdapterError: when the store cannot be used.
     """
 
     def __init__(self, system: VllmCore, configuration: Configuration, omit: str) -> None:
+        if missing := missing_names(system.release, STORE_NAMES):
+            raise MovedError(system.version, missing)
         self._store = backend()
         self._engines: list[StoreEngine] = []
         self._owner: dict[str, StoreEngine] = {}
@@ -157,10 +161,3 @@ class StoreSession:
         """End the engines of the case; servers and clients stay for the next one."""
         for engine in self._engines:
             engine.close()
-
-
-REPLACED = (
-    "store client: a gate before the real one, clients kept from case to case",
-    "transfer queues of the connector: counted, the calls go through unchanged",
-    "torch.cuda events and streams: vLLM's own CPU stand-ins (vllm.v1.worker.cpu.shm)",
-)

@@ -29,8 +29,8 @@ class Cell:
     """What a case came to on a target.
 
     `verdict`: "fails" when a rule of the case is broken and the baseline does not know it, "known" when it
-    does, "holds" when none is, "hidden" when another rule broke first in a way that leaves the rest of the
-    run without judgement, "does not apply" when the target lacks what the trace asks for, "could not run" else.
+    does, "holds" when none is, "hidden" when another rule broke in a way that leaves the rest of the run
+    without judgement or takes the hits away that the case is about, "does not apply" when the target lacks what the trace asks for, "could not run" else.
     `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is outside the
     baseline. `play` and `profile` name the run that this is about.
     """
@@ -178,7 +178,7 @@ def judged(
         return Cell("hidden", others[-1].message, others[-1], others[:-1], bool(strange))
     if wrong := _wrong_hit(case, outcome, hits):
         if others:
-            return Cell("fails" if strange else "known", wrong.message, others[0], others, bool(strange))
+            return Cell("hidden", wrong.message, others[0], others[1:], bool(strange))
         return Cell("fails", wrong.message, wrong, (), True)
     return Cell("holds", "", None, others, bool(strange))
 

@@ -12,6 +12,7 @@ from tailproof.system_mutants import (
     retention,
     sharing,
     splits,
+    store,
     windows,
 )
 from tailproof.system_mutants.mutant import SystemMutant
@@ -27,6 +28,7 @@ FAMILIES: dict[str, tuple[SystemMutant, ...]] = {
     "sharing": sharing.MUTANTS,
     "lifetime": lifetime.MUTANTS,
     "accounting": accounting.MUTANTS,
+    "store": store.MUTANTS,
 }
 
 MUTANTS: dict[str, SystemMutant] = {one.name: one for family in FAMILIES.values() for one in family}

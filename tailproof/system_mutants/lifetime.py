@@ -227,7 +227,7 @@ MUTANTS = (
         _PREEMPT,
         assigned("num_computed_tokens"),
         dropped,
-        ("CH5", "LV1", "SF1", "SF2"),
+        ("CH5", "LV1", "SF1", "SF2", "LK1"),
     ),
     SystemMutant(
         "preempted-keeps-placeholders",

@@ -71,7 +71,7 @@ MUTANTS = (
         _HYBRID,
         boolean("and", 2).naming("drop_eagle_block", "MambaSpec"),
         kept("values", 0),
-        ("PM4", "PM2", "LK1", "LK5"),
+        ("PM4", "PM2", "LK1", "LK5", "PM3"),
     ),
     SystemMutant(
         "drop-repeated",
@@ -235,7 +235,7 @@ MUTANTS = (
         _MAMBA,
         call("range").naming("max_num_partial_units"),
         part("args", 1, edit=becomes("0")),
-        ("LK1", "PM1", "PM3"),
+        ("LK1", "PM1", "PM3", "EL1"),
     ),
     SystemMutant(
         "state-scan-past-bound",
@@ -244,7 +244,7 @@ MUTANTS = (
         _MAMBA,
         binary("//", named("max_length"), named("hash_block_size")),
         shifted(1),
-        ("PM2", "PM4", "LK1"),
+        ("PM2", "PM4", "LK1", "PM3"),
     ),
     SystemMutant(
         "state-scan-ascends",
@@ -253,7 +253,7 @@ MUTANTS = (
         _MAMBA,
         call("range").naming("max_num_partial_units"),
         becomes("range(max_num_partial_units)"),
-        ("LK1",),
+        ("LK1", "PM3"),
     ),
     SystemMutant(
         "state-in-wrong-column",
@@ -316,7 +316,7 @@ MUTANTS = (
         "KVCacheManager.get_computed_blocks",
         binary("-", named("num_tokens"), number(1)),
         kept("left"),
-        ("PM2", "LV1", "CH2", "PM4"),
+        ("PM2", "LV1", "CH2", "PM4", "LK5"),
     ),
     SystemMutant(
         "hit-leaves-two",
@@ -334,7 +334,7 @@ MUTANTS = (
         _HYBRID,
         call("find_longest_cache_hit").naming("alignment_tokens"),
         renamed("_cache_hit_alignment_tokens", "scheduler_block_size"),
-        ("EL1", "LK1", "LV1"),
+        ("EL1", "LK1", "LV1", "PM1"),
     ),
     SystemMutant(
         "grid-coarse",
@@ -343,7 +343,7 @@ MUTANTS = (
         "HybridKVCacheCoordinator._cache_hit_alignment_tokens",
         conditional(),
         kept("orelse"),
-        ("EL1", "EL2", "LK1", "LV1", "CP7"),
+        ("EL1", "EL2", "LK1", "LV1", "CP7", "PM1"),
     ),
     SystemMutant(
         "fine-despite-a-manager",

@@ -19,6 +19,9 @@ ENDS = "v1/core/sched/utils.py"
 POSITIONS = "v1/kv_cache_interface.py"
 EXPORTS = "model_executor/layers/mamba/checkpoint.py"
 COPIES = "v1/worker/utils.py"
+_STORE = "distributed/kv_transfer/kv_connector/v1/mooncake/store"
+TAILS = f"{_STORE}/scheduler.py"
+TRANSFERS = f"{_STORE}/data.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,7 +160,7 @@ MUTANTS = (
         "BlockPool._get_partial_block_hash",
         binary("-", named("num_hash_blocks"), number(1)),
         part("right", edit=becomes("2")),
-        ("RT1", "RT2", "CP7", "SF2", "LV1"),
+        ("RT1", "RT2", "CP7", "SF2", "LV1", "CH3"),
     ),
     SystemMutant(
         "partial-outgrown-key-stays",

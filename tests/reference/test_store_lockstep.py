@@ -1,4 +1,4 @@
-"""Lockstep on the reference with a store: no finding on the clean engine, the right one on each planted fault."""
+"""Lockstep on the reference with a store: the clean engine passes, each planted fault is found."""
 
 from __future__ import annotations
 
