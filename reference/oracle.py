@@ -148,6 +148,7 @@ class Oracle:
             *self._junctions(history),
             self.geometry.checkpoint(history.prompt),
             self.geometry.block_checkpoint(history.known),
+            self.geometry.checkpoint_on(history.known, block),
             start // block * block + block if start % block else 0,
         )
         return min((stop for stop in stops if start < stop < history.known), default=start)
@@ -185,6 +186,10 @@ class Oracle:
     def after_failed_load(self) -> str:
         """What came of failed loads; nothing without a store."""
         return ""
+
+    def loaded_block_each_other(self) -> bool:
+        """Whether loaded requests keep each other from running; never without a store."""
+        return False
 
     def loads_after_reset(self) -> frozenset[str]:
         """Requests that began to load in the step after a reset had preempted them; none without a store."""

@@ -114,6 +114,10 @@ class StoreOracle(Oracle):
             return ""
         return "retried" if any(self.failures[request] >= RETRIES for request in misled) else "waits"
 
+    def loaded_block_each_other(self) -> bool:
+        """Whether nothing runs while requests that have loaded hold blocks."""
+        return bool(self.loaded) and not any(one.state == "running" for one in self.live())
+
     def loads_after_reset(self) -> frozenset[str]:
         """Requests that began to load in the step after a reset had preempted them."""
         return frozenset(self.reset_loads)

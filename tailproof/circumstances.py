@@ -43,9 +43,7 @@ def between_media(oracle: Oracle) -> bool:
         at = history.computed
         near = [length for _, start, length in history.submit.media if at <= start <= at + lookahead]
         kept = [
-            length
-            for _, start, length in history.submit.media
-            if start < at < start + length + lookahead
+            length for _, start, length in history.submit.media if start < at < start + length + lookahead
         ]
         if near and kept and sum(kept) + near[0] > room:
             return True

@@ -129,6 +129,10 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
         if failure.kind == "stuck" and circumstances.between_media(oracle):
             kind = "stuck-between-media"
             text = f"{text}; one item of media stays encoded for draft modules, and the next has no room"
+        if failure.kind == "stuck" and oracle.loaded_block_each_other():
+            text = f"{text}; requests that have loaded hold blocks, and none of them can go on"
+            yield Finding("LV2", "stuck-after-loads", text)
+            return
         if failure.kind == "stuck" and (why := oracle.after_failed_load()):
             kind = "load-retried-forever" if why == "retried" else "stuck-after-failed-load"
             yield Finding("LV2", kind, f"{text}; a load failed before")

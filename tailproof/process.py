@@ -183,6 +183,8 @@ class Worker:
         # Small tensors: more threads only fight over the cores that the parent needs.
         environment.setdefault("OMP_NUM_THREADS", "1")
         environment.update(store_environment(self._python))
+        # vLLM keeps what it learned of a model there; versions that share it learn it anew at each start.
+        environment.setdefault("VLLM_CACHE_ROOT", str(cache_folder() / "vllm" / _key(self.name)))
         # What the target leaves in its folder for temporary files ends with the worker.
         environment["TMPDIR"] = self._folder.name
         command = [str(self._python), "-P", "-m", "adapters.worker", self._system, str(self._progress)]
@@ -277,6 +279,11 @@ class Worker:
         with contextlib.suppress(OSError):
             return Path(self._folder.name, "stderr").read_text(errors="replace")[-6000:]
         return ""
+
+
+def _key(name: str) -> str:
+    """The name of a target's cache: planted faults share that of what they were planted in."""
+    return hashlib.sha256(name.partition("+")[0].encode()).hexdigest()[:12]
 
 
 def _listen(

@@ -20,6 +20,7 @@ from tailproof.mutants import MUTANTS
 from tailproof.process import TargetProblem, Worker, outcome_of
 from tailproof.store_mutants import STORE_MUTANTS
 from tailproof.system_libraries import store_problem
+from tailproof.system_mutants.overlay import OverlayProblem, mutant, mutant_overlay
 from tailproof.wheels import SourceProblem, fetched, folder_of
 
 DEFAULT = "vllm==0.32.0"
@@ -73,11 +74,13 @@ class OpenTarget(Protocol):
 @dataclass(frozen=True, slots=True)
 class Target:
     """A parsed name: `kind` is installed (an environment of its own, or files over that of the default
-    target), checkout, interpreter or reference; `argument` what follows."""
+    target), checkout, interpreter or reference; `argument` what follows, `fault` what is planted in an
+    installed version."""
 
     name: str
     kind: str
     argument: str = ""
+    fault: str = ""
 
     @staticmethod
     def parse(name: str) -> Target:
@@ -96,7 +99,11 @@ class Target:
             return Target(name, "reference", rest)
         for mark, kind in (("vllm==", "installed"), ("vllm@", "checkout"), ("python:", "interpreter")):
             if name.startswith(mark) and name != mark:
-                return Target(name, kind, name.removeprefix(mark))
+                rest = name.removeprefix(mark)
+                version, plus, fault = rest.partition("+")
+                if kind == "installed" and plus:
+                    return _planted(name, version, fault)
+                return Target(name, kind, rest)
         raise TargetNameError(
             f"unknown target {name!r}: use vllm==VERSION, vllm@PATH, python:PATH, reference or reference+NAME"
         )
@@ -105,7 +112,7 @@ class Target:
 def baseline_name(target: Target, opened: OpenTarget) -> str:
     """The name under which the baseline knows what runs: a checkout or interpreter counts as the version that
     it says it is."""
-    if target.kind in ("checkout", "interpreter"):
+    if target.kind in ("checkout", "interpreter") or target.fault:
         return f"vllm=={opened.describe().version}"
     return target.name
 
@@ -131,7 +138,23 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
     return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (path,))
 
 
+def _planted(name: str, version: str, fault: str) -> Target:
+    if f"vllm=={version}" != DEFAULT:
+        raise TargetNameError(f"{name}: faults are planted in {DEFAULT} only")
+    try:
+        mutant(fault)
+    except OverlayProblem as problem:
+        raise TargetNameError(str(problem)) from None
+    return Target(name, "installed", version, fault)
+
+
 def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
+    if target.fault:
+        python = ensure(DEFAULT, progress).python
+        try:
+            return Worker(target.name, python, "vllm", (mutant_overlay(target.fault, python),))
+        except OverlayProblem as problem:
+            raise TargetProblem(f"{target.name}: {problem}") from problem
     if target.name in known_targets():
         return Worker(target.name, ensure(target.name, progress).python, "vllm")
     if target.argument not in OVERLAYS:
@@ -158,7 +181,7 @@ def tier_states(target: Target) -> dict[str, str]:
     if target.kind == "reference":
         return {"core": "ready", **states, "store": "ready"}
     if target.kind == "installed":
-        reason = _missing(target)
+        reason = _missing(Target.parse(DEFAULT) if target.fault else target)
         base = target.name if target.name in known_targets() else DEFAULT
         old = target.argument in OLD_STORE
         states["store"] = reason or (OTHER_STORE if old else _store_state(locate(base).python))

@@ -85,6 +85,8 @@ ROWS: dict[str, Trace] = {
     "asynchronous scheduling": traced(replace(PLAIN, asynchronous=True)),
     "KV events": traced(replace(PLAIN, events=True)),
     "cache salts": traced(PLAIN, arrives("A", 22, salt="s")),
+    "adapters": traced(PLAIN, replace(arrives("A", 22), adapter="x")),
+    "media": traced(PLAIN, replace(arrives("A", 22), media=(("i", 3, 5),))),
 }
 
 COLUMNS: dict[str, Trace] = {

@@ -91,11 +91,12 @@ RICH = Trace(
         policy="priority",
         asynchronous=True,
         events=True,
+        encoder=64,
         profile="old",
     ),
     (
         Submit("a", (("p", 9), ("q", 3)), outputs=4, priority=-2, salt="s"),
-        Submit("b", (("p", 9),)),
+        Submit("b", (("p", 9),), adapter="x", media=(("i", 2, 3), ("j", 5, 4))),
         Run(3, accept=2),
         Abort("a"),
         ResetLocal(),
