@@ -67,7 +67,10 @@ def _run_steps(session: Session, trace: Trace, progress: int | None) -> list[Obs
         if progress is not None:
             os.pwrite(progress, at.to_bytes(4, "little"), 0)
         try:
-            observations.extend(session.step(at, step))
+            for observation in session.step(at, step):
+                observations.append(observation)
+                if observation.failure is not None:
+                    return observations
         except (AdapterError, TraceError) as problem:
             return _error(problem)
         except Exception as problem:
@@ -76,9 +79,7 @@ def _run_steps(session: Session, trace: Trace, progress: int | None) -> list[Obs
                 return _error(problem)
             text = f"{type(problem).__name__}: {problem}".splitlines()[0].rstrip(": ")
             failure = Failure("exception", f"{text} in {function}", traceback.format_exc(), function)
-            observations.append(Observation(at=at, do=NAMES[type(step)], failure=failure))
-        if observations and observations[-1].failure is not None:
-            break
+            return [*observations, Observation(at=at, do=NAMES[type(step)], failure=failure)]
     return observations
 
 

@@ -14,7 +14,8 @@ _APART = 1 << 32
 
 class Prefixes:
     """Gives equal prefixes (same tokens and media, same salt and adapter) the same number, different ones
-    different numbers. Where hashes cover `lookahead` tokens past their unit, these belong to the prefix too."""
+    different numbers. Where hashes cover `lookahead` tokens past their unit, these belong to the prefix
+    too."""
 
     def __init__(self, unit: int, lookahead: int = 0) -> None:
         self.unit = unit

@@ -101,7 +101,8 @@ class FailedRead:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The system under test broke off: `kind` is exception, crash, hang or stuck; `message` one line,
+    """The system under test broke off: `kind` is exception, crash, hang or stuck, or store, where a server of
+    the store ended that no trace had killed, which says nothing of the system; `message` one line,
     `detail` the traceback, stack or error output, `place` the function it happened in, where known."""
 
     kind: str

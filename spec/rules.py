@@ -233,8 +233,10 @@ _RULES = (
     ),
     Rule(
         "CH1",
-        "A prefill chunk never jumps over a required stop.",
-        "A state exists only where a chunk ends or an export is made.",
+        "A prefill chunk never jumps over a required stop, nor ends so near to the prompt's end that draft "
+        "modules lack the tokens they read ahead.",
+        "A state exists only where a chunk ends or an export is made; and what draft modules make up for lack of "
+        "tokens stays in their cache.",
         _SCHEDULER,
         theorems=(
             "ch1_no_stop_is_jumped",
@@ -396,7 +398,8 @@ _RULES = (
     ),
     _observed(
         "SF1",
-        "Every token a request reuses was computed from exactly the same prefix; salt, adapter and media count.",
+        "Every token a request reuses was computed from exactly the same prefix, salt, adapter and media "
+        "included.",
         "Anything else is another request's answer.",
         _SEED_CORE,
         "stale-kv",

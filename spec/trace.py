@@ -298,7 +298,14 @@ def validate(trace: Trace) -> None:
 
 
 def _check_configuration(configuration: Configuration) -> None:
-    for name, low in (("blocks", 2), ("budget", 1), ("live", 1), ("long_prefill", 0), ("speculative", 0), ("encoder", 0)):
+    for name, low in (
+        ("blocks", 2),
+        ("budget", 1),
+        ("live", 1),
+        ("long_prefill", 0),
+        ("speculative", 0),
+        ("encoder", 0),
+    ):
         value = getattr(configuration, name)
         if value < low:
             raise TraceError(f"configuration.{name}: must be {low} or more, got {value}")
@@ -380,13 +387,14 @@ def _check_media(step: Submit, where: str, configuration: Configuration, items: 
     for name, start, length in step.media:
         if not name or length < 1 or start < end or start + length > prompt_length(step.prompt):
             raise TraceError(
-                f"{where}: media [{name!r}, {start}, {length}] must have a name and lie in the prompt, after the "
-                "item before it"
+                f"{where}: media [{name!r}, {start}, {length}] must have a name and lie in the prompt, "
+                "after the item before it"
             )
         end = start + length
         if items.setdefault(name, length) != length:
             raise TraceError(f"{where}: media {name!r} has length {length}, before it had {items[name]}")
         if 0 < configuration.encoder < length:
             raise TraceError(
-                f"{where}: media {name!r} has length {length}, configuration.encoder is {configuration.encoder}"
+                f"{where}: media {name!r} has length {length}, but configuration.encoder is "
+                f"{configuration.encoder}"
             )

@@ -179,6 +179,7 @@ def _check_target(
             continue
         report.fuzzed.append(fuzzed[tier])
         report.interrupted |= fuzzed[tier].interrupted
+        report.problems.extend(f"{name}, {tier}: {line}" for line in fuzzed[tier].lost_lines())
     report.verdicts.extend(_verdicts(report, name, known_as, fuzzed, baseline))
 
 

@@ -36,18 +36,21 @@ def _passed_over(geometry: Geometry, chunk: ChunkForecast) -> bool:
 
 
 def between_media(oracle: Oracle) -> bool:
-    """Whether a request stands so near before an item of media that draft modules read into it already, with an
-    item behind it that they may still need, and the encoder cannot keep both."""
+    """Whether a request stands so near before an item of media that draft modules read into it already, while
+    items just passed are kept for theirs, and the encoder has no room for all of them."""
     lookahead, room = oracle.geometry.lookahead, oracle.configuration.encoder
-    for history in oracle.live() if lookahead and room else ():
+    if not lookahead or not room:
+        return False
+    kept: dict[str, int] = {}
+    near: dict[str, int] = {}
+    for history in oracle.live():
         at = history.computed
-        near = [length for _, start, length in history.submit.media if at <= start <= at + lookahead]
-        kept = [
-            length for _, start, length in history.submit.media if start < at < start + length + lookahead
-        ]
-        if near and kept and sum(kept) + near[0] > room:
-            return True
-    return False
+        for name, start, length in history.submit.media:
+            if start < at < start + length + lookahead:
+                kept[name] = length
+            elif at <= start <= at + lookahead:
+                near[name] = length
+    return any(name not in kept and sum(kept.values()) + length > room for name, length in near.items())
 
 
 def partial_block(geometry: Geometry, chunk: ChunkForecast) -> str:

@@ -193,7 +193,8 @@ def fuzz_command(
     say(report.fuzz_lines(found, reach=reach))
     if json_file is not None:
         report.write_file(json_file, report.json_text(report.fuzz_document(found)))
-    sys.exit(BROKEN if found.broken else INTERRUPTED if found.interrupted else OK)
+    ended = INTERRUPTED if found.interrupted else UNABLE if found.lost else OK
+    sys.exit(BROKEN if found.broken else ended)
 
 
 @cli.command("prove")

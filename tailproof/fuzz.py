@@ -54,7 +54,8 @@ class FuzzReport:
     """What a fuzz run did. `seconds` is wall time without shrinking; `target_share` the share of the
     worker's time inside the target; `exercised` how often each rule could have been seen broken, `rules` how
     many cases broke each; `faults` how many steps of each kind did something to the store and were seen to;
-    `interrupted` that it was stopped before its time."""
+    `interrupted` that it was stopped before its time, `lost` how many cases
+    broke off because a server of the store ended that no trace had killed, by what was said."""
 
     target: str
     tier: str
@@ -70,11 +71,16 @@ class FuzzReport:
     faults: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
     interrupted: bool = False
+    lost: Counter[str] = field(default_factory=Counter)
 
     @property
     def target_share(self) -> float:
         """Share of the worker's time spent inside the target, 0 when nothing ran."""
         return self.target_seconds / self.worker_seconds if self.worker_seconds else 0.0
+
+    def lost_lines(self) -> list[str]:
+        """The cases that broke off because of a lost server, a line for each cause."""
+        return [f"{count} cases broke off: {message}" for message, count in self.lost.items()]
 
     @property
     def broken(self) -> list[Found]:
@@ -212,6 +218,9 @@ def _judge(
         report.coverage.step(trace, seen, due)
         report.exercised.update(exercised(trace, seen, due))
 
+    last = outcome.observations[-1].failure if outcome.observations else None
+    if last is not None and last.kind == "store":
+        report.lost[last.message] += 1
     seen: set[tuple[str, str]] = set()
     for divergence in divergences(trace, outcome, visit, passes):
         key = (divergence.rule, divergence.finding.kind)

@@ -117,7 +117,8 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     broken nothing: a request must end once resources suffice."""
     if observation.failure is not None:
         failure = observation.failure
-        if failure.kind == "stuck" and not forecast.fits:
+        # What a lost store leaves behind says nothing of the system.
+        if failure.kind == "store" or (failure.kind == "stuck" and not forecast.fits):
             return
         kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
         text = f"the target broke off ({failure.kind}): {failure.message}"
@@ -491,8 +492,11 @@ def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
 
 
 def _progress(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "progress". One-sided: without room for everything a step may legally wait, or preempt."""
+    """Mode "progress". One-sided: without room for everything a step may legally wait, or preempt; and with
+    asynchronous scheduling the encoder has room again only when the answer of the step before is there."""
     if observation.do not in ENGINE_STEPS or not forecast.roomy:
+        return
+    if oracle.configuration.asynchronous and oracle.configuration.encoder:
         return
     for request in observation.preempted:
         text = f"request {request!r} was preempted although the pool has room"

@@ -113,6 +113,7 @@ def fuzz_lines(report: FuzzReport, reach: bool = False) -> Iterator[str]:
     for found in report.found:
         yield from (line.replace("{target}", report.target) for line in divergence_lines(found))
         yield ""
+    yield from report.lost_lines()
     new = len(report.broken)
     yield f"{new} new divergences, {len(report.found) - new} known" if report.found else "no divergence"
 
@@ -138,6 +139,7 @@ def fuzz_document(report: FuzzReport) -> dict[str, Any]:
         "coverage": {tag: report.coverage.counts[tag] for tag in TAGS} | _store_totals(report),
         "store_reach": report.coverage.store.counts if report.tier == "store" else {},
         "faults": dict(sorted(report.faults.items())),
+        "lost": dict(report.lost),
         "reach": report.coverage.reach.counts,
         "unsupported": unsupported(report.target),
         "exercised": dict(sorted(report.exercised.items())),

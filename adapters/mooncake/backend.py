@@ -48,6 +48,7 @@ class Backend:
         self._make: Any = MooncakeDistributedStore
         self._free: list[Any] = []
         self._all: list[Any] = []
+        self._killed = False
         self._folder = tempfile.TemporaryDirectory(prefix="tailproof-store-")
         self._configure()
         self._admin = self._connected()
@@ -93,13 +94,20 @@ class Backend:
         Raises:
             ServerError: when the store cannot be brought back.
         """
+        if not self.servers.owner.alive:
+            self.servers.owner.restart()
         if not self.servers.master.alive:
             self.restart_master()
-        if not self.servers.owner.alive:
-            raise ServerError(f"{self.servers.owner.name} ended", self.servers.owner.log)
         self._admin.remove_all(True)
         if left := self.servers.keys():
             raise ServerError(f"{len(left)} keys are left in a store that was emptied")
+
+    def fault(self) -> str:
+        """Which server ended though no trace killed it, in one line; empty when none did."""
+        for server, meant in ((self.servers.master, self._killed), (self.servers.owner, False)):
+            if not server.alive and not meant:
+                return f"{server.name} ended by itself, or was killed from outside"
+        return ""
 
     def keys(self) -> tuple[str, ...]:
         """The keys that the master lists; none while it is dead."""
@@ -118,6 +126,7 @@ class Backend:
     def kill_master(self) -> None:
         """Kill the master without warning."""
         self.servers.master.kill()
+        self._killed = True
 
     def restart_master(self) -> None:
         """Start the master again, empty, and wait until a put goes through and every client has found it: the
@@ -127,6 +136,7 @@ class Backend:
             ServerError: when that does not happen in time.
         """
         self.servers.restart_master()
+        self._killed = False
         give_up = time.monotonic() + RECOVERY_SECONDS
         while self._admin.put(_PROBE, b"probe") != 0 or any(
             client.batch_is_exist([_PROBE])[0] != 1 for client in self._all

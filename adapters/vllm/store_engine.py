@@ -14,7 +14,7 @@ from adapters.vllm.connector import WorkerRole, prepare, transfer_config
 from adapters.vllm.core import VllmSession
 from adapters.vllm.names import check_instance
 from reference.exact_model import Content
-from spec.observation import Admitted, Answer, Entry, Observation, Pin, StoreView, Transfer
+from spec.observation import Admitted, Answer, Entry, Failure, Observation, Pin, StoreView, Transfer
 from spec.trace import Configuration, ResetLocal, Settle, Step, Submit
 from spec.trace import Gate as GateStep
 
@@ -314,6 +314,8 @@ class StoreEngine(VllmSession):
     def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
         for request in self._failed:
             self._away.discard(request)
+        if fault := self._store.fault():
+            seen["failure"] = Failure("store", fault)
         stored, dropped = self._directory.changes()
         # Versions before 0.30 have no jobs that begin with the end of a request.
         ending = getattr(self.side, "_finished_partial_tail_metas", {})

@@ -30,7 +30,8 @@ class Cell:
 
     `verdict`: "fails" when a rule of the case is broken and the baseline does not know it, "known" when it
     does, "holds" when none is, "hidden" when another rule broke in a way that leaves the rest of the run
-    without judgement or takes the hits away that the case is about, "does not apply" when the target lacks what the trace asks for, "could not run" else.
+    without judgement or takes the hits away that the case is about, "does not apply" when the target lacks
+    what the trace asks for, "could not run" else.
     `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is outside the
     baseline. `play` and `profile` name the run that this is about.
     """

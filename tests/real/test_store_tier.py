@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -49,14 +49,13 @@ PROMPT = (("p", 70),)
 
 
 @pytest.fixture(scope="module")
-def target() -> Iterator[Worker]:
-    """vLLM in a worker of its own, so that its servers end with this module."""
+def target(vllm: Worker) -> Worker:
+    """The real vLLM where its store tier can run."""
     python = ensure(DEFAULT, print).python
     prepare_store(python, print)
     if reason := store_problem(python):
         pytest.skip(reason)
-    with closing(Worker(DEFAULT, python, "vllm")) as worker:
-        yield worker
+    return vllm
 
 
 def run(target: Worker, *steps: Step, setting: Configuration = SETTING) -> list[Observation]:
@@ -360,7 +359,35 @@ def test_nothing_is_left_of_a_worker() -> None:
         assert list(folder.glob("tailproof-store-*"))
     deadline = time.monotonic() + 5
     while any(Path(f"/proc/{pid}").exists() for pid in servers) and time.monotonic() < deadline:
-        time.sleep(0.02)
+        time.sleep(0.1)
     assert not [pid for pid in servers if Path(f"/proc/{pid}").exists()]
     assert not folder.exists()
     assert set(os.listdir("/dev/shm")) <= shared
+
+
+def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker) -> None:
+    """As `kill -9` on the process, at any time: the case says so, the run goes on, the next case is well."""
+    process = target._process
+    assert process is not None
+    run(target, Submit("A", PROMPT), Settle())
+
+    def pid() -> int:
+        names = {one: Path(f"/proc/{one}/comm").read_text().strip() for one in children(process.pid)}
+        return next(one for one, name in names.items() if name == "mooncake_master")
+
+    killed = pid()
+    # Long enough to be killed in the middle.
+    prompts = {f"r{number}": ((f"r{number}", 190),) for number in range(80)}
+    steps = [step for name, prompt in prompts.items() for step in (Submit(name, prompt), Settle())]
+    target.start(Trace(SETTING, tuple(steps)))
+    time.sleep(0.02)
+    os.kill(killed, signal.SIGKILL)
+    outcome = target.finish()
+    failure = outcome.observations[-1].failure
+    assert failure is not None
+    assert failure.kind == "store"
+    assert "was killed from outside" in failure.message
+    assert compare(Trace(SETTING, tuple(steps)), outcome) is None
+    seen = run(target, Submit("A", PROMPT), Settle(), ResetLocal(), Submit("B", PROMPT), Settle())
+    assert hit_of(Outcome(tuple(seen)), "B") == 64
+    assert pid() != killed

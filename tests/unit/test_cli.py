@@ -782,12 +782,13 @@ LK1  The hit is the greatest length, at most P − 1 and on the grid, that every
       source: vllm/v1/core/kv_cache_coordinator.py
       theorems: lk1_fixed_point
       fuzzed in: core
-      must be caught: reference+stops-early, reference+ignores-salt, reference+window-ignored, \
+      must be caught: reference+stops-early, reference+ignores-salt, reference+ignores-adapter, \
+reference+ignores-media, reference+window-ignored, \
 lk1_fixed_point/one-pass, lk1_fixed_point/last-group-unasked, lk1_fixed_point/least-hit
 """
 
 DIVERGENCE_TEXT = """\
-BROKEN PM1-scan-capped-8d92ec8f: 12 cases, first case 2 after 0.0 s
+BROKEN PM1-scan-capped-8d92ec8f: 9 cases, first case 2 after 0.0 s
        PM1 is broken: request 'B' of 2 tokens hit 0, due was 1: as if the proof scan stopped at P − 1.
        The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
        Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
