@@ -39,8 +39,8 @@ class Prefixes:
 
 @dataclass(slots=True)
 class History:
-    """One request: `tokens` known so far (prompt, with the media behind it, then fed outputs), `numbers` the identities of its prefixes
-    that are known, `ahead` all that ever will be, `computed` tokens in its cache,
+    """One request: `tokens` known so far (prompt, with the media behind it, then fed outputs), `numbers` the
+    identities of its prefixes that are known, `ahead` all that ever will be, `computed` tokens in its cache,
     `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
     (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
     asynchronous scheduling one step behind), `most` how far it was computed before it was last preempted.

@@ -355,7 +355,7 @@ def rule_controls(rule: str) -> list[str]:
     """The negative controls of a rule: planted faults, and wrong variants that its theorems refute."""
     found = RULES[rule]
     wrong = [f"{theorem}/{name}" for theorem in found.theorems for name, _ in WRONG.get(theorem, ())]
-    return [*(f"reference+{fault}" for fault in found.faults), *wrong]
+    return [*(f"reference+{fault}" for fault in (*found.faults, *found.store_faults)), *wrong]
 
 
 def rules_document() -> dict[str, Any]:

@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "MOONCAKE_REQUESTER_LOCAL_HOSTNAME": LOOPBACK,
 }
 _PROBE = "tailproof-probe"
+_DEATH_SECONDS = 1.0
 
 
 class Backend:
@@ -110,8 +111,21 @@ class Backend:
         return ""
 
     def keys(self) -> tuple[str, ...]:
-        """The keys that the master lists; none while it is dead."""
-        return self.servers.keys() if self.servers.master.alive else ()
+        """The keys that the master lists; none while it is dead.
+
+        Raises:
+            ServerError: when it lives and does not answer.
+        """
+        try:
+            return self.servers.keys() if self.servers.master.alive else ()
+        except ServerError:
+            # It may have died over the question.
+            give_up = time.monotonic() + _DEATH_SECONDS
+            while self.servers.master.alive:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(0.01)
+            return ()
 
     def drop(self, key: str) -> None:
         """Lose a key.

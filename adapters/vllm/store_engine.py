@@ -314,9 +314,9 @@ class StoreEngine(VllmSession):
     def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
         for request in self._failed:
             self._away.discard(request)
+        stored, dropped = self._directory.changes()
         if fault := self._store.fault():
             seen["failure"] = Failure("store", fault)
-        stored, dropped = self._directory.changes()
         # Versions before 0.30 have no jobs that begin with the end of a request.
         ending = getattr(self.side, "_finished_partial_tail_metas", {})
         late = {meta.store_job_id: meta.req_id for meta in ending.values()}

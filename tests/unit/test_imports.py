@@ -49,7 +49,7 @@ TABLE: dict[str, Allowed] = {
     # The servers are run inside the target's own Python too, where nothing else is certain to be there.
     "adapters/mooncake": Allowed(lazily=("mooncake",)),
     "adapters/vllm": Allowed(
-        always=("spec", "reference.exact_model", "msgspec", "numpy", "torch"), lazily=("vllm",)
+        always=("spec", "reference.exact_model", "msgspec", "numpy", "torch"), lazily=("vllm", "mooncake")
     ),
     "tailproof": Allowed(
         always=("spec", "reference", "proofs", "adapters", "click", "rich", "msgspec"),
@@ -221,7 +221,8 @@ VIOLATIONS = [
     ("adapters/plant.py", "import click", "click"),
     ("adapters/mooncake/plant.py", "import torch", "torch"),
     ("adapters/mooncake/plant.py", "import msgspec", "msgspec"),
-    ("adapters/mooncake/plant.py", "def late() -> None:\n    from mooncake import store", "mooncake.store"),
+    ("adapters/mooncake/plant.py", "from mooncake import store", "mooncake.store when it is imported"),
+    ("adapters/mooncake/plant.py", "def late() -> None:\n    import vllm", "vllm"),
     ("adapters/vllm/plant.py", "import vllm", "vllm when it is imported"),
     ("adapters/vllm/plant.py", "from reference.oracle import Oracle", "reference.oracle.Oracle"),
     ("adapters/vllm/plant.py", "from proofs import theorems", "proofs.theorems"),
