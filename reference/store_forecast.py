@@ -44,12 +44,12 @@ class StoreForecast:
     answer. `bad` are puts as they must not be, `spoiled` entries whose load brought other bytes. `unexpected`
     keys are in the store though nothing put them, `vanished` gone though nothing removed them, `missing` owed
     and not there, `owed` owed once the saves have ended, `wiped` lost, also those that came and went within
-    the step. `kept` are the pins that must still be there, `freed` the jobs whose pins must be gone, `overdue`
-    the jobs that ended before the step and were not reported in it, `foreign` the jobs that began for a
-    request that did nothing in the step. `unreported` are loads that ended before the step and were not
+    the step. `kept` are the pins that must still be there, `freed` the jobs whose pins must be gone,
+    `overdue` the jobs that ended before the step and were not reported in it, `foreign` the jobs that began
+    for a request that did nothing in the step. `unreported` are loads that ended before the step and were not
     reported in it, `refused` the requests that a failed load ends, `away` those that load or wait for an
-    answer, so that nothing of them can be scheduled, `misused` those that computed on from a load that failed.
-    `at_rest` tells that neither a load nor a save holds a block."""
+    answer, so that nothing of them can be scheduled, `misused` those that computed on from a load that
+    failed. `at_rest` tells that neither a load nor a save holds a block."""
 
     external: dict[str, int] = field(default_factory=dict)
     widest: dict[str, int] = field(default_factory=dict)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from reference.cache import Key
 from reference.history import History
 from reference.oracle import ChunkForecast, Forecast, Oracle
-from reference.store_forecast import BadPut, Owed, StoreForecast
-from spec.observation import Admitted, Entry, Observation, Pin, StoreView, Transfer
-from spec.tail import Span, normal_span, tail_blocks, tail_key, tail_span
+from reference.store_forecast import Owed, StoreForecast
+from reference.store_puts import made_by, newly_owed, put_and_loaded
+from spec.observation import Admitted, Entry, Observation, Pin, StoreView
 from spec.trace import (
     DropKeys,
     KillMaster,
@@ -181,16 +181,16 @@ class StoreOracle(Oracle):
         )
         return replace(base, must={**base.must, **due}, missing=(*base.missing, *absent))
 
-    # Puts and keys.
+    # Keys and pins.
 
     def _store_forecast(self, observation: Observation, view: StoreView, base: Forecast) -> StoreForecast:
         step = self.step(observation)
         engine_step = observation.do in ENGINE_STEPS
         external, widest, unknown = self._external_due(view, (*observation.admitted, *view.loading))
-        present, bad, spoiled = self._puts(view.transfers, base)
+        present, bad, spoiled = put_and_loaded(self, view.transfers, base)
         expected = self._expected(step, present)
         seen = self._seen(view)
-        owed = (*self.due_saves, *self._new_owed(observation, base)) if self.saves else ()
+        owed = (*self.due_saves, *newly_owed(self, observation, base)) if self.saves else ()
         trouble = self._trouble(view)
         owed = tuple(one for one in owed if one.request not in trouble)
         gone = {self.cache.key_of(entry, self.histories) for entry in view.dropped}
@@ -270,129 +270,6 @@ class StoreOracle(Oracle):
             return dict(list(present.items())[: max(len(present) - step.count, 0)])
         return present
 
-    def _puts(
-        self, transfers: tuple[Transfer, ...], base: Forecast
-    ) -> tuple[dict[Key, Entry], list[BadPut], tuple[Entry, ...]]:
-        """The keys present after the transfers, the puts that must not be, and the loads of other bytes."""
-        present = dict(self.shelf.keys)
-        bad: list[BadPut] = []
-        spoiled: list[Entry] = []
-        reached = {chunk.history.id: chunk.publications.sure for chunk in base.chunks}
-        for transfer in transfers:
-            if transfer.kind == "get":
-                spoiled.extend(transfer.wrong)
-                continue
-            for entry in transfer.entries:
-                key = self.cache.key_of(entry, self.histories)
-                good = entry not in transfer.failed
-                uncomputed = not self._computed(entry, reached)
-                if uncomputed:
-                    bad.append(BadPut("uncomputed", entry))
-                elif entry in transfer.wrong:
-                    bad.append(BadPut("wrong", entry))
-                if entry in transfer.unpinned:
-                    bad.append(BadPut("unpinned", entry))
-                if good and key in present:
-                    bad.append(BadPut("again", entry))
-                elif not uncomputed and (stray := self._stray_put(entry, key, base)) is not None:
-                    bad.append(stray)
-                if good:
-                    present.setdefault(key, entry)
-        return present, bad, tuple(spoiled)
-
-    def _holders(self, entry: Entry) -> list[History]:
-        """The requests of this engine that begin with an entry's prefix."""
-        owner, unit = self.histories[entry.request], self.geometry.unit
-        number = owner.number(entry.position, unit)
-        return [
-            history
-            for history in self.histories.values()
-            if history.submit.engine == self.engine
-            and len(history.ahead) * unit >= entry.position
-            and history.number(entry.position, unit) == number
-        ]
-
-    def _computed(self, entry: Entry, reached: dict[str, int]) -> bool:
-        """Whether the engine has computed, or reused, the prefix of an entry. Requests that were preempted
-        had it, and what they put may be on its way."""
-        return any(
-            max(history.computed, history.most, reached.get(history.id, 0)) >= entry.position
-            for history in self._holders(entry)
-        )
-
-    def _stray_put(self, entry: Entry, key: Key, base: Forecast) -> BadPut | None:
-        group = self.geometry.groups[entry.group]
-        if group.kind == "mamba":
-            known = key in self.materialised or key in base.may or key in self.cache.visible
-            return None if known else BadPut("stray", entry)
-        if entry.position % group.block == 0:
-            return None
-        holders = self._holders(entry)
-        if self.geometry.fine and any(
-            entry.position == self.geometry.checkpoint(one.prompt) + group.margin for one in holders
-        ):
-            return None
-        for one in holders:
-            if entry.position == self.geometry.checkpoint(one.known) + group.margin:
-                return BadPut("horizon", entry, one.id)
-            if entry.position == one.junction + group.margin:
-                return BadPut("junction", entry, one.id)
-        return BadPut("stray", entry)
-
-    def _new_owed(self, observation: Observation, base: Forecast) -> list[Owed]:
-        """The keys that the saves of prompts completed in this step bring (TS1, TS6, TS7)."""
-        owed: list[Owed] = []
-        for chunk in base.chunks:
-            history = chunk.history
-            begins = any(item.request == history.id for item in observation.admitted)
-            covered = history.id in self.covered and not begins
-            if covered or chunk.publications.sure < history.prompt or history.id in self.excused:
-                continue
-            made = set() if begins else self.made.get(history.id, set())
-            now = self._made_by(chunk, observation)
-            began = self.shelf.clock if begins else self.began.get(history.id, 0)
-            for key, entry, tail in self._due_keys(history, made | now):
-                # What the store lost after it was saved is not saved again.
-                if self.shelf.lost.get(key, -1) >= began:
-                    continue
-                owed.append(Owed(key, entry, history.id, tail, history.id in self.again, bool(now)))
-        return owed
-
-    def _made_by(self, chunk: ChunkForecast, observation: Observation) -> set[int]:
-        """The positions of states that a chunk computed and that became visible in the engine's own cache."""
-        visible = self.cache.visible | {
-            self.cache.key_of(one, self.histories) for one in observation.published
-        }
-        states = {group.index for group in self.geometry.mamba}
-        return {
-            position
-            for group, position in chunk.publications.must
-            if group in states and self.cache.key(group, chunk.history, position) in visible
-        }
-
-    def _due_keys(self, history: History, made: set[int]) -> list[tuple[Key, Entry, bool]]:
-        geometry, prompt = self.geometry, history.prompt
-        normal = normal_span(prompt, geometry.align)
-        checkpoint = geometry.checkpoint(prompt)
-        places: dict[tuple[int, int], bool] = {}
-        for group in geometry.attention:
-            span = Span(0, 0)
-            if geometry.fine:
-                span = tail_span(
-                    prompt, history.known, geometry.unit, geometry.align, group.margin, geometry.eagle
-                )
-            indices = tail_blocks(span, group.block)
-            for index in range(indices.start, indices.end):
-                places[group.index, tail_key(index, span, group.block)] = True
-            for end in range(group.block, normal.end + 1, group.block):
-                places[group.index, end] = False
-        if checkpoint and checkpoint in made:
-            places.update(((group.index, checkpoint), True) for group in geometry.mamba)
-        return [
-            (self.cache.key(group, history, at), Entry(group, at, history.id), tail)
-            for (group, at), tail in places.items()
-        ]
-
     def _trouble(self, view: StoreView) -> set[str]:
         """Requests whose saves may be incomplete from now on, since a put failed."""
         failing = any(one.kind == "put" and (one.failed or one.error) for one in view.transfers)
@@ -419,7 +296,7 @@ class StoreOracle(Oracle):
         self._forget_saves(dropped)
         for chunk in forecast.chunks:
             history = chunk.history
-            self.made.setdefault(history.id, set()).update(self._made_by(chunk, observation))
+            self.made.setdefault(history.id, set()).update(made_by(self, chunk, observation))
             if chunk.publications.sure >= history.prompt:
                 self.covered.add(history.id)
             if history.id in self.loaded:

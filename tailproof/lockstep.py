@@ -73,7 +73,7 @@ def divergences(
         if visit is not None:
             visit(observation, forecast)
         if findings:
-            serious = [one for one in findings if not (passes(one) and _harmless(one))]
+            serious = [one for one in findings if not (passes(one) and harmless(one))]
             yield Divergence((serious or findings)[0], index, observation.at)
             if serious:
                 return
@@ -102,7 +102,8 @@ def seek(trace: Trace, outcome: Outcome, rule: str, kind: str) -> Divergence | N
     )
 
 
-def _harmless(finding: Finding) -> bool:
+def harmless(finding: Finding) -> bool:
+    """Whether a finding leaves the content of the cache right, so that the rest of a run can be judged."""
     lost = finding.kind.startswith("missing") or finding.kind.endswith(PAST_HASHES)
     return finding.rule in _LOSSES or (finding.rule == "RT1" and lost)
 

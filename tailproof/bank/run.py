@@ -15,7 +15,7 @@ from tailproof.bank.cases import Bank, Case, Play
 from tailproof.baseline import Baseline
 from tailproof.environments import EnvironmentProblem
 from tailproof.findings import Divergence, Finding, IncompleteError
-from tailproof.lockstep import divergences
+from tailproof.lockstep import divergences, harmless
 from tailproof.process import TargetProblem
 from tailproof.seeds import hit_of
 from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
@@ -175,7 +175,7 @@ def judged(
         worst = next((one for one in mine if one in strange), mine[0])
         verdict = "fails" if worst in strange else "known"
         return Cell(verdict, worst.message, worst, others, bool(strange))
-    if seen < len(outcome.observations):
+    if seen < len(outcome.observations) or not all(map(harmless, others)):
         return Cell("hidden", others[-1].message, others[-1], others[:-1], bool(strange))
     if wrong := _wrong_hit(case, outcome, hits):
         if others:

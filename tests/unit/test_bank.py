@@ -31,15 +31,15 @@ NOT_HELD = {"vllm-project/vllm#55297"}
 # A planted fault, a report that must fail under it, and the rule that it is seen by.
 PLANTED = (
     ("scan-capped", "seeds/core-and-mooncake-pull-request.txt case 2", "PM1"),
-    ("old-checkpoint", "seeds/core-and-mooncake-pull-request.txt case 3", "CP7"),
+    ("old-checkpoint", "seeds/core-and-mooncake-pull-request.txt case 3", "RT2"),
     ("double-drop", "vllm-project/vllm#52371 section 1", "PM3"),
     ("no-junction", "vllm-project/vllm#45238", "LK5"),
     ("no-junction", "vllm-project/vllm#53945", "LK5"),
     ("retention-drops-checkpoint", "vllm-project/vllm#54713", "RT2"),
-    ("state-extends-hit", "vllm-project/vllm#45614 (#43650, #47861, vllm-ascend#12038)", "PM4"),
+    ("state-extends-hit", "vllm-project/vllm#45614 (#43650, #47861, vllm-ascend#12038)", "PM3"),
     ("stale-state", "vllm-project/vllm#43559", "SF2"),
     ("stale-kv", "vllm-project/vllm-ascend#13503", "SF1"),
-    ("publishes-mid-chunk", "vllm-project/vllm#54076", "CH3"),
+    ("publishes-mid-chunk", "vllm-project/vllm#43559", "CH3"),
     ("leaks-block", "ModelEngine-Group/unified-cache-management#1053", "LT3"),
     ("ignores-adapter", "vllm-project/vllm#44701 (#44706)", "LK1"),
     ("ignores-salt", "vllm-project/vllm#44701 (#44706)", "LK1"),
@@ -47,7 +47,7 @@ PLANTED = (
     ("tail-without-margin", "seeds/core-and-mooncake-pull-request.txt case 1", "TS1"),
     ("external-double-drop", "vllm-project/vllm#43516", "LK4"),
     ("loads-other-state", "vllm-project/vllm#51358 / #53084", "SF2"),
-    ("failed-load-used", "taco-project/FlexKV#232", "SF1"),
+    ("failed-load-used", "taco-project/FlexKV#232", "SF2"),
     ("pin-kept-on-failure", "vllm-project/vllm#43742", "LT2"),
     ("abandoned-load-leaks", "vllm-project/vllm#33377", "LT3"),
 )
@@ -188,7 +188,7 @@ def test_the_command_fails_with_the_line_that_reproduces_it() -> None:
     target = "reference+state-extends-hit"
     ended = CliRunner().invoke(bank_command, ["45614", "--target", target])
     assert ended.exit_code == 1, ended.output
-    assert f"{target}: fails PM4" in ended.output
+    assert f"{target}: fails PM3" in ended.output
     assert f"tailproof replay tailproof/bank/traces/vllm-45614.json --target {target}" in ended.output
 
 
