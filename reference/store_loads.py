@@ -21,12 +21,14 @@ class StoreLoads(StoreSaves):
         super().__init__(configuration)
         self.asked: dict[str, Asked] = {}
         self.loads: dict[str, Load] = {}
+        self.disappointed: set[str] = set()
 
     # The rules, one method each.
 
     def asks(self, history: History) -> bool:
-        """Whether the store is asked for a request at all: not for one shorter than any hit."""
-        return history.known >= self.geometry.grid
+        """Whether the store is asked for a request at all: not for one shorter than any hit, and not again
+        after a load that failed, since the next one may fail as well (LV2)."""
+        return history.known >= self.geometry.grid and history.id not in self.disappointed
 
     def external(self, history: History) -> Found:
         """LK4: what the store holds of a request, by the rule of the local lookup."""
@@ -273,6 +275,9 @@ class StoreLoads(StoreSaves):
             if self.gives_back_abandoned(load):
                 self.give_back(history)
             return []
-        if load.good or self.recomputes(history):
+        if load.good:
+            return []
+        self.disappointed.add(history.id)
+        if self.recomputes(history):
             return []
         return [self._finish(history, self.failure_reason())]

@@ -147,6 +147,10 @@ class StoreOracle(Oracle):
                 found, most = self.answers.get(item.request, (0, 0))
             else:
                 found, most = self._answer(history, now.get(item.request, True), self.shelf.keys)
+            # Whether the store is asked again after a load that failed is the engine's choice; that this ends
+            # is not (LV2).
+            if self.failures[item.request] and not item.external:
+                found = 0
             due[item.request], widest[item.request] = found or 0, most
             if found is None:
                 unknown.add(item.request)

@@ -235,8 +235,8 @@ _RULES = (
         "CH1",
         "A prefill chunk never jumps over a required stop, nor ends so near to the prompt's end that draft "
         "modules lack the tokens they read ahead.",
-        "A state exists only where a chunk ends or an export is made, and what draft modules make up for lack "
-        "of tokens stays in their cache.",
+        "A state exists only where a chunk ends or an export is made, and what draft modules make up for "
+        "want of tokens stays in their cache.",
         _SCHEDULER,
         theorems=(
             "ch1_no_stop_is_jumped",

@@ -57,14 +57,17 @@ def tidied(trace: Trace) -> Trace:
 
 
 def fitted(trace: Trace) -> Trace:
-    """Cuts next turns to what the earlier request now has, and accepted drafts to what is drafted."""
+    """Cuts next turns to what the earlier request now has, accepted drafts to what is drafted, and leaves out
+    media that the prompt no longer holds."""
     totals: dict[str, int] = {}
     steps: list[Step] = []
     for step in trace.steps:
         if isinstance(step, Submit):
             prompt = tuple((name, min(length, _most(totals, name, length))) for name, length in step.prompt)
-            step = replace(step, prompt=prompt)
-            totals[step.id] = prompt_length(prompt) + step.outputs
+            length = prompt_length(prompt)
+            media = tuple(item for item in step.media if item[1] + item[2] <= length)
+            step = replace(step, prompt=prompt, media=media)
+            totals[step.id] = length + step.outputs
         elif isinstance(step, Run | Settle):
             step = replace(step, accept=min(step.accept, trace.configuration.speculative))
         steps.append(step)
@@ -99,6 +102,16 @@ def reshaped(trace: Trace) -> Iterator[Trace]:
                 yield replace(trace, steps=(*steps[:index], joined, *steps[index + 2 :]))
         elif _plain_step(step) != step:
             yield with_step(trace, index, _plain_step(step))
+            if isinstance(step, Submit):
+                yield from (with_step(trace, index, plainer) for plainer in _plainer_media(step))
+
+
+def _plainer_media(step: Submit) -> Iterator[Step]:
+    """A request with one item of media less, or with one at the start of the prompt."""
+    for at, (name, start, length) in enumerate(step.media):
+        yield replace(step, media=(*step.media[:at], *step.media[at + 1 :]))
+        if at == 0 and start:
+            yield replace(step, media=((name, 0, length), *step.media[1:]))
 
 
 def _settled(step: Run) -> Settle:

@@ -12,7 +12,7 @@ from spec.trace import Configuration, Group, Step, Submit, Trace, prompt_length
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Configuration)}
 Edit = Callable[[Configuration], Configuration]
-LIMITS = ("blocks", "budget", "live", "long_prefill")
+LIMITS = ("blocks", "budget", "live", "long_prefill", "encoder")
 _STORE_MODES = ("lookup_async", "decode_saves", "receivers", "load_failures")
 
 
