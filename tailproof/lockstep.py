@@ -9,26 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from reference.history import History
 from reference.oracle import AdmissionForecast, ChunkForecast, Forecast, Oracle
 from reference.store_oracle import oracles
-from spec.chunking import must_advance
 from spec.geometry import Geometry
-from spec.lookup import window_blocks
-from spec.observation import Entry, Observation, Outcome
+from spec.observation import Observation, Outcome
 from spec.rules import ORDER
 from spec.trace import Settle, Trace
 from tailproof import circumstances
 from tailproof.accounting import accounting, units
 from tailproof.findings import Divergence, Finding, IncompleteError
+from tailproof.judge_endings import broken_off, ends, progress, quiescence, reset
+from tailproof.judge_entries import PAST_HASHES, visible_entries
 from tailproof.store_judge import store_findings
 from tailproof.variants import VARIANTS
 
-ENGINE_STEPS = ("run", "settle")
-# The end of the kinds of a tail entry that moved past what a resend of the prompt can name.
-PAST_HASHES = "-past-hashes"
-# Kinds of stray entries that take the block of another entry.
-_RENAMED = ("hash-boundary-when-coarse", "promoted-after-export")
 # Rules whose breach costs hits or tells something wrong, and leaves the content of the cache right.
 _LOSSES = frozenset(
     ("CP7", "PM1", "LK1", "LK2", "LK4", "RT2", "CH1", "CH2", "AC2", "AC3", "TS1", "TS3", "TS5", "TS6", "TS7")
@@ -117,31 +111,7 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
     """All findings of one observation. A system that is stuck with a request larger than the whole pool has
     broken nothing: a request must end once resources suffice."""
     if observation.failure is not None:
-        failure = observation.failure
-        # What a lost store leaves behind says nothing of the system.
-        if failure.kind == "store" or (failure.kind == "stuck" and not forecast.fits):
-            return
-        kind = f"{failure.kind}-{failure.place}" if failure.place else failure.kind
-        text = f"the target broke off ({failure.kind}): {failure.message}"
-        if failure.kind == "stuck" and oracle.in_lookahead():
-            kind, ahead = "stuck-in-lookahead", oracle.geometry.lookahead
-            text = (
-                f"{text}; the next stop is within the {ahead} tokens before the end that draft modules need"
-            )
-        if failure.kind == "stuck" and circumstances.between_media(oracle):
-            kind = "stuck-between-media"
-            text = f"{text}; one item of media stays encoded for draft modules, and the next has no room"
-        if failure.kind == "stuck" and oracle.loaded_block_each_other():
-            text = f"{text}; requests that have loaded hold blocks, and none of them can go on"
-            yield Finding("LV2", "stuck-after-loads", text)
-            return
-        if failure.kind == "stuck" and (why := oracle.after_failed_load()):
-            kind = "load-retried-forever" if why == "retried" else "stuck-after-failed-load"
-            yield Finding("LV2", kind, f"{text}; a load failed before")
-            return
-        if failure.kind == "exception" and oracle.geometry.unfinished and not oracle.geometry.annotated:
-            kind = f"{kind}-unfinished"
-        yield Finding("LV1", kind, text)
+        yield from broken_off(oracle, observation.failure, forecast)
         return
     for admission in forecast.admissions:
         yield from _hit_length(oracle, admission)
@@ -152,12 +122,12 @@ def judge(oracle: Oracle, observation: Observation, forecast: Forecast) -> Itera
         yield from store_findings(oracle, observation, forecast)
     for chunk in forecast.chunks:
         yield from _chunk(oracle.geometry, chunk, forecast.store.misused if forecast.store else frozenset())
-    yield from _visible_entries(oracle, observation, forecast)
+    yield from visible_entries(oracle, observation, forecast)
     yield from _content(oracle, observation, forecast)
-    yield from _ends(oracle, observation, forecast)
-    yield from _progress(oracle, observation, forecast)
-    yield from _quiescence(oracle, observation, forecast)
-    yield from _reset(oracle, observation, forecast)
+    yield from ends(oracle, observation, forecast)
+    yield from progress(oracle, observation, forecast)
+    yield from quiescence(oracle, observation, forecast)
+    yield from reset(oracle, observation, forecast)
     yield from accounting(oracle, observation, forecast)
 
 
@@ -244,154 +214,6 @@ def _chunk(
             yield Finding(rule, kind, f"{span} and jumped over its {name} stop {stop}", request, stop)
 
 
-def _visible_entries(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "visible entries": must ⊆ visible ⊆ must ∪ may. Entries that may be visible are a choice; what
-    vanished is judged where nothing was thrown out for space, since what is thrown out is a choice too; but
-    it must be needed, and never what a running request holds."""
-    strays = {entry: _stray(oracle, observation, forecast, entry) for entry in forecast.stray}
-    moved = [entry for entry, finding in strays.items() if finding.kind == "mid-chunk"]
-    for entry in forecast.missing:
-        yield _missing(oracle, forecast, entry, moved)
-    yield from strays.values()
-    if observation.do == "reset_local":
-        return
-    for entry in forecast.held:
-        text = f"{_place(oracle, entry)} vanished while request {entry.request!r} holds its block"
-        yield Finding(
-            "RT1", f"evicted-in-use{_past_hashes(oracle, entry)}", text, entry.request, entry.position
-        )
-    if observation.wasted:
-        text = f"{observation.wasted} blocks with entries were taken while others held none"
-        yield Finding("RT1", "evicted-needlessly", text)
-    if forecast.roomy or observation.evicted == 0:
-        why = "the pool has room" if forecast.roomy else "no block was taken from the cache"
-        told = {oracle.cache.key_of(entry, oracle.histories) for entry in forecast.held}
-        for entry in forecast.lost:
-            if oracle.cache.key_of(entry, oracle.histories) in told:
-                continue
-            text = f"{_place(oracle, entry)} vanished although {why}"
-            kind = f"lost{_past_hashes(oracle, entry)}"
-            if any(found.kind in _RENAMED for found in strays.values()):
-                kind, text = "lost-to-another-key", f"{text}: its block was registered under another key"
-            yield Finding("RT1", kind, text, entry.request, entry.position)
-
-
-def _past_hashes(oracle: Oracle, entry: Entry) -> str:
-    """Where hashes cover several tokens to come, vLLM goes by P − 1 all the same, past what a resend of the
-    prompt can name: as outputs arrive, it moves the attention entry of the prompt's tail on to there, and it
-    keeps states and windows for there."""
-    geometry, history = oracle.geometry, oracle.histories[entry.request]
-    group = geometry.groups[entry.group]
-    if geometry.hash_lookahead < 2:
-        return ""
-    if group.kind == "full":
-        tail = entry.position == geometry.checkpoint(history.prompt) and entry.position % group.block
-        return PAST_HASHES if tail else ""
-    grid = group.block if group.kind == "mamba" else geometry.grid
-    return PAST_HASHES if (history.prompt - 1) // grid * grid > geometry.checkpoint(history.prompt) else ""
-
-
-def _missing(oracle: Oracle, forecast: Forecast, entry: Entry, stray: list[Entry]) -> Finding:
-    history = oracle.histories[entry.request]
-    checkpoint = oracle.geometry.checkpoint(history.prompt)
-    kind = oracle.geometry.groups[entry.group].kind
-    beside = ""
-    for chunk in forecast.chunks:
-        if (
-            kind == "mamba"
-            and chunk.history is history
-            and chunk.publications.export not in (0, entry.position)
-        ):
-            beside = "-beside-export"
-    if kind == "mamba" and oracle.geometry.unfinished and not oracle.geometry.annotated:
-        beside = "-unfinished"
-    beside = beside or _past_hashes(oracle, entry)
-    group = oracle.geometry.groups[entry.group]
-    sparse = oracle.geometry.fine and oracle.configuration.retention is not None
-    if group.window and sparse and checkpoint:
-        needed = window_blocks(checkpoint, group.block, group.window, group.margin)
-        beside = "-sparse" if entry.position in needed else beside
-    if kind == "mamba" and entry.position == checkpoint:
-        text = f"{_place(oracle, entry)}, the resend checkpoint, was computed but is not visible"
-        if any(other.request == entry.request for other in stray):
-            text = f"{text}; another position is"
-            return Finding("CP7", "registered-elsewhere", text, entry.request, entry.position)
-        return Finding("RT2", f"missing-checkpoint{beside}", text, entry.request, entry.position)
-    text = f"{_place(oracle, entry)} was computed and must be visible, but is not"
-    return Finding("RT1", f"missing-{kind}{beside}", text, entry.request, entry.position)
-
-
-def _stray(oracle: Oracle, observation: Observation, forecast: Forecast, entry: Entry) -> Finding:
-    place = _place(oracle, entry)
-    for request in observation.preempted:
-        if _has_prefix(oracle, oracle.histories[request], entry):
-            rule = "CH3" if oracle.geometry.groups[entry.group].kind == "mamba" else "RT1"
-            text = (
-                f"{place} is visible, but was not computed: request {request!r} was preempted in the step "
-                "that scheduled it"
-            )
-            return Finding(rule, "scheduled-then-preempted", text, request, entry.position)
-    if oracle.geometry.groups[entry.group].kind != "mamba":
-        text = f"{place} is visible but was not computed"
-        return Finding("RT1", "uncomputed", text, entry.request, entry.position)
-    block = oracle.geometry.mamba_block
-    for chunk in forecast.chunks:
-        if not _has_prefix(oracle, chunk.history, entry):
-            continue
-        item, left = chunk.scheduled, chunk.publications
-        if left.overwritten == entry.position:
-            text = f"{place} is visible, but the export of {left.export} took its place"
-            return Finding("CH4", "transient", text, item.request, entry.position)
-        if item.start % block and item.start < entry.position == -(-item.start // block) * block < item.end:
-            text = (
-                f"{place} is visible, but no state was computed there: request {item.request!r} computed "
-                f"[{item.start}, {item.end}) and registered the block of the state at {item.start} as full"
-            )
-            return Finding(
-                "CH3",
-                f"partial-block-as-full{circumstances.partial_block(oracle.geometry, chunk)}",
-                text,
-                item.request,
-                entry.position,
-            )
-    if oracle.cache.key_of(entry, oracle.histories) in oracle.displaced:
-        text = f"{place} became visible after an export had taken its place"
-        return Finding("CH4", "promoted-after-export", text, entry.request, entry.position)
-    if oracle.cache.key_of(entry, oracle.histories) in oracle.overrun:
-        text = (
-            f"{place} is visible, but no state was computed there: an earlier chunk began inside its block "
-            "and ran past it"
-        )
-        kind = f"partial-block-as-full{circumstances.smallest(oracle.geometry)}"
-        return Finding("CH3", kind, text, entry.request, entry.position)
-    text = f"{place} is visible, but no chunk ended or exported there"
-    kind = "mid-chunk"
-    geometry = oracle.geometry
-    for chunk in forecast.chunks:
-        boundary = geometry.checkpoint_on(chunk.history.prompt, geometry.unit)
-        if not geometry.fine and entry.position == boundary and _has_prefix(oracle, chunk.history, entry):
-            kind = "hash-boundary-when-coarse"
-    if kind == "mid-chunk" and geometry.unfinished and not geometry.annotated:
-        kind = "mid-chunk-unfinished"
-    return Finding("CH3", kind, text, entry.request, entry.position)
-
-
-def _has_prefix(oracle: Oracle, history: History, entry: Entry) -> bool:
-    """Whether a request begins with the prefix of an entry."""
-    unit = oracle.geometry.unit
-    if len(history.ahead) * unit < entry.position:
-        return False
-    owner = oracle.histories[entry.request]
-    return history.number(entry.position, unit) == owner.number(entry.position, unit)
-
-
-def _place(oracle: Oracle, entry: Entry) -> str:
-    name = {"full": "attention", "window": "sliding-window", "mamba": "Mamba"}[
-        oracle.geometry.groups[entry.group].kind
-    ]
-    return f"the {name} entry of group {entry.group} at {entry.position} of request {entry.request!r}"
-
-
 def _content(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
     """Mode "content": every read of every step is exact."""
     hits = {admission.history.id: admission.admitted.local for admission in forecast.admissions}
@@ -449,91 +271,3 @@ def _in_progress(oracle: Oracle, forecast: Forecast, request: str, position: int
         and chunk.history.tokens[: position + 1] == prefix
         for chunk in forecast.chunks
     )
-
-
-def _ends(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Modes "outputs", "ends" and "accounting"."""
-    if observation.do not in (*ENGINE_STEPS, "abort"):
-        return
-    finished = {item.request: item for item in observation.finished}
-    refused = forecast.store.refused if forecast.store is not None else frozenset()
-    for request, item in finished.items():
-        history = oracle.histories[request]
-        if request in refused:
-            continue
-        ended = observation.do in ENGINE_STEPS
-        due = tuple(history.sampled if ended else history.sampled[: len(item.outputs)])
-        count = len(item.outputs)
-        if item.outputs == due[:count] != due:
-            text = f"request {request!r} ended with {count} of {len(due)} outputs"
-            yield Finding("LV1", "too-few-outputs", text, request)
-        elif item.outputs != due:
-            same = [one == other for one, other in zip(item.outputs, due, strict=False)]
-            at = same.index(False) if False in same else len(same)
-            yield Finding("SF4", "output", f"request {request!r}: output {at} differs", request)
-        hit = history.hit
-        for admission in forecast.admissions:
-            if admission.history.id == request and hit is None:
-                hit = admission.admitted.local + admission.admitted.external
-        if item.cached is not None and hit is not None and item.cached != hit:
-            yield Finding(
-                "AC1",
-                "cached",
-                f"request {request!r} reported {item.cached} cached tokens, hit {hit}",
-                request,
-            )
-        if observation.do in ENGINE_STEPS and request not in forecast.ends:
-            yield Finding("LV1", "ended-early", f"request {request!r} ended before its last token", request)
-    for request in forecast.ends:
-        if request not in finished:
-            yield Finding("LV1", "not-ended", f"request {request!r} has all outputs but did not end", request)
-    for request in forecast.live_before:
-        if request not in finished and request not in observation.running + observation.waiting:
-            yield Finding("LV1", "vanished", f"request {request!r} vanished without an end", request)
-
-
-def _progress(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "progress". One-sided: without room for everything a step may legally wait, or preempt; and with
-    asynchronous scheduling the encoder has room again only when the answer of the step before is there."""
-    if observation.do not in ENGINE_STEPS or not forecast.roomy:
-        return
-    if oracle.configuration.asynchronous and oracle.configuration.encoder:
-        return
-    for request in observation.preempted:
-        text = f"request {request!r} was preempted although the pool has room"
-        yield Finding("CH2", "preempted", text, request)
-    away = forecast.store.away if forecast.store is not None else frozenset()
-    left = [request for request in forecast.live_before if request not in away]
-    # A request that only waits to be told of its end may hold the slot that another one needs.
-    if not forecast.complete and not must_advance(len(observation.scheduled), bool(left)):
-        waiting = ", ".join(left)
-        if oracle.after_failed_load():
-            text = f"a step scheduled nothing although {waiting} had work left; a load failed before"
-            yield Finding("LV2", "stalled-after-failed-load", text)
-            return
-        kind = "stalled-in-lookahead" if oracle.in_lookahead() else "stalled"
-        kind = "stalled-between-media" if circumstances.between_media(oracle) else kind
-        yield Finding("CH2", kind, f"a step scheduled nothing although {waiting} had work left")
-
-
-def _quiescence(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "quiescence": with nothing running every block but the null block is free."""
-    due = oracle.configuration.blocks - 1
-    at_rest = not observation.running and (forecast.store is None or forecast.store.at_rest)
-    if at_rest and observation.free != due:
-        yield Finding("LT3", "free-blocks", f"{observation.free} blocks are free at rest, due were {due}")
-
-
-def _reset(oracle: Oracle, observation: Observation, forecast: Forecast) -> Iterator[Finding]:
-    """Mode "reset"."""
-    if observation.do != "reset_local":
-        return
-    if forecast.reset_succeeds not in (None, observation.reset):
-        took = "took effect" if observation.reset else "was refused"
-        holds = "no request holds a block" if forecast.reset_succeeds else "a request holds blocks"
-        yield Finding("LT4", "reset", f"the reset {took} although {holds}")
-    if observation.reset:
-        gone = {oracle.cache.key_of(entry, oracle.histories) for entry in observation.withdrawn}
-        left = len(oracle.cache.visible - gone) + len(observation.published)
-        if left:
-            yield Finding("LT4", "reset-left", f"{left} entries are visible after a reset")
