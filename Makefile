@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup check test lint clean
+.PHONY: help setup check nightly test lint clean
 
 PYTHON ?= python3
 TARGET := vllm==0.32.0
@@ -21,6 +21,11 @@ setup: ## create .venv and the environment of the real vLLM; a second run does n
 
 check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)
+
+nightly: setup ## fuzz the two newest versions for an hour each, half of it with a store
+	for version in 0.32.0 0.33.0; do for tier in core store; do \
+	  $(BIN)/tailproof fuzz --target vllm==$$version --tier $$tier --seconds 1800 --workers 2 || exit; \
+	done; done
 
 test: lint ## run the linters, the type checker and all tests
 	$(BIN)/python -m pytest -n 2
