@@ -225,7 +225,7 @@ def _table_line(row: Row) -> str:
         if hunted.finding is not None:
             seen = f"{hunted.finding.rule} {hunted.finding.kind}"
         else:
-            seen = "*gave up*" if hunted.trouble else "**survived**"
+            seen = "*gave up*" if hunted.trouble else f"**survived** {mutant.hole}".rstrip()
     return f"| {mutant.name} | {mutant.text} | `{mutant.function}` | {seen} | {cases} | {seconds} |"
 
 

@@ -150,6 +150,10 @@ MUTANTS = (
         boolean("and", 2).naming("enable_kv_cache_events"),
         kept("values", 0),
         ("AC3",),
+        hole=(
+            "AC3 judges what a reader of the events believes in the end; telling the same again changes "
+            "nothing."
+        ),
     ),
     SystemMutant(
         "inner-entry-tokens-off",
@@ -213,5 +217,9 @@ MUTANTS = (
         assigned("kv_event_queue"),
         dropped,
         ("AC3", "LV1"),
+        hole=(
+            "AC3 judges what a reader of the events believes in the end; telling the same again changes "
+            "nothing."
+        ),
     ),
 )

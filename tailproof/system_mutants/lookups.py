@@ -100,6 +100,7 @@ MUTANTS = (
         doing("clear"),
         dropped,
         ("PM3", "LK1"),
+        hole="By reading: only a third layout that shortens the candidate again can tell; not reached.",
     ),
     SystemMutant(
         "drop-of-a-block",
@@ -281,6 +282,7 @@ MUTANTS = (
         branch("alignment_tokens", "i"),
         dropped,
         ("PM2", "LK1"),
+        hole=("By reading: only coarse hits with an alignment above the Mamba block can tell; not reached."),
     ),
     SystemMutant(
         "fixed-point-once",

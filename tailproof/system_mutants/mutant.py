@@ -30,7 +30,8 @@ class SystemMutant:
 
     `text` says in words what it does, `file` and `function` (qualified name) where, `place` at which shape,
     `edit` how. `rules` are those that may be named when it is seen. `equivalent`, when given, is the reason
-    why no run can tell it from the original. `tier` is the tier that runs the function.
+    why no run can tell it from the original, `hole` why fuzzing misses it. `tier` is the tier that runs the
+    function.
     """
 
     name: str
@@ -42,3 +43,4 @@ class SystemMutant:
     rules: tuple[str, ...]
     equivalent: str = ""
     tier: str = "core"
+    hole: str = ""

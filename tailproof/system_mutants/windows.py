@@ -57,6 +57,9 @@ MUTANTS = (
         assigned("num_contiguous_blocks").nth(2, of=2),
         dropped,
         ("LK1", "SF1", "LV1", "RT1"),
+        hole=(
+            "By reading: only a window of several blocks with a gap in what is kept can tell; not reached."
+        ),
     ),
     SystemMutant(
         "window-run-off-grid",
