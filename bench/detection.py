@@ -22,10 +22,10 @@ from pathlib import Path
 from spec.geometry import Geometry
 from spec.trace import Trace, prompt_length
 from tailproof.drawing import Axes
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 from tailproof.generate import case
 from tailproof.generate_store import store_case
-from tailproof.lockstep import divergences
+from tailproof.judge.lockstep import divergences
 from tailproof.targets import OpenTarget, Target, open_target
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "detection.md"

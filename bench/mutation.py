@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tailproof.baseline import load
 from tailproof.environments import ensure
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 from tailproof.process import Worker
 from tailproof.system_mutants.catalogue import FAMILIES
 from tailproof.system_mutants.hunt import Hunted, hunt

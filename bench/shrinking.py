@@ -20,7 +20,7 @@ import msgspec
 from adapters.protocol import trace_document
 from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
 from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.narrate import explain_divergence, setting
 from tailproof.shrink import shrink
 from tailproof.targets import DEFAULT, OpenTarget, Target, open_target

@@ -15,7 +15,7 @@ from reference.exact_model import first_state, next_state, states
 from reference.history import History
 from reference.publish import Publications
 from reference.slow_rules import SlowRules
-from spec.chunking import settle_bound
+from spec.liveness import settle_bound
 from spec.lookup import window_blocks
 from spec.observation import (
     Admitted,

@@ -119,7 +119,11 @@ class History:
 
     def number(self, position: int, unit: int) -> int:
         """The identity of the first `position` tokens (a positive multiple of the unit), known or to come;
-        one that
-        nothing else has where no hash can ever cover them."""
+        one that nothing else has where no hash can ever cover them."""
         index = position // unit - 1
         return self.ahead[index] if index < len(self.ahead) else -2 - _APART * (self.order + 1) - index
+
+    def shares(self, other: History, position: int, unit: int) -> bool:
+        """Whether it begins, now or later, with the first `position` tokens of another request."""
+        reach = min(len(self.ahead), len(other.ahead)) * unit
+        return position <= reach and self.number(position, unit) == other.number(position, unit)

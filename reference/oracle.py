@@ -2,11 +2,12 @@
 
 From each observation it takes the free choices (what ran, in which order and how far, what was preempted
 and evicted) and predicts the rest: hits, junctions, which entries must and may be visible, outputs, ends.
-Judging is the business of `tailproof.lockstep`; the oracle knows no verdict.
+Judging is the business of `tailproof.judge`; the oracle knows no verdict.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from reference.cache import Key, Lookup, SlowCache
@@ -51,25 +52,24 @@ class ChunkForecast:
 class Forecast:
     """What one observation must agree with. Keys are (group, identity of a prefix).
 
-    `must` has to be visible after the step; `missing` of these were not seen, `stray` were seen but may not
-    be visible, `lost` had to stay visible and vanished, `held` vanished though a running request holds their
-    block. `told` is what KV events say after the step (None: no events); `counters` and `verified` what the
-    counters and the content check must show, `owed` what has to be visible
-    a step later, `complete` the requests that only wait to be told so. `live_before` are the requests not
-    ended before the step, `waiting` those of them not running. `roomy` tells that the pool can hold
-    everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
-    requests that must end in this step with their outputs. `loadings` are
-    requests that left the queue to load, and `store` is what else the store tier adds.
+    `must` has to be visible after the step, `may` may be, beside what was computed before (`computed`).
+    `required` had to be visible before it and must stay so unless its space is needed; `held` are entries in
+    blocks of running requests, which must stay in any case. `told` is what KV events say after the step
+    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed`
+    what has to be visible a step later, `complete` the requests that only wait to be told so. `live_before`
+    are the requests not ended before the step, `waiting` those of them not running. `roomy` tells that the
+    pool can hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone;
+    `ends` the requests that must end in this step with their outputs. `loadings` are requests that left the
+    queue to load, and `store` is what else the store tier adds.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
     chunks: tuple[ChunkForecast, ...] = ()
     must: dict[Key, Entry] = field(default_factory=dict)
     may: frozenset[Key] = frozenset()
-    missing: tuple[Entry, ...] = ()
-    stray: tuple[Entry, ...] = ()
-    lost: tuple[Entry, ...] = ()
-    held: tuple[Entry, ...] = ()
+    computed: frozenset[Key] | set[Key] = frozenset()
+    required: Mapping[Key, Entry] = field(default_factory=dict)
+    held: Mapping[Key, Entry] = field(default_factory=dict)
     told: Told | None = None
     counters: Counters = field(default_factory=Counters)
     owed: dict[Key, Entry] = field(default_factory=dict)
@@ -82,19 +82,17 @@ class Forecast:
     fits: bool = True
     reset_succeeds: bool | None = None
     loadings: tuple[AdmissionForecast, ...] = ()
-    store: StoreForecast | None = None
+    store: StoreForecast = StoreForecast()
 
 
 class Oracle:
     """Follows one engine through one run of a trace; `beside` another of its engines, if there is one, whose
     requests it knows too. Call `forecast`, then `adopt`, for each observation in order.
 
-    `passed` are visible Mamba keys of block ends that a chunk, begun inside the block, ran past: it computed
-    no state there, and may have registered another under the key; `overrun` are all such keys, visible or
-    not. `displaced` are Mamba keys of block ends
-    whose place an export took. `charged` bounds the blocks
-    filled since the last reset. `owed` are entries that asynchronous scheduling publishes a step later, once
-    it knows their tokens, and `counted` what counters have yet to show.
+    `required` are visible entries that were promised, `materialised` the keys of everything computed since
+    the last reset, and `charged` bounds the blocks filled since then. `owed` are entries that asynchronous
+    scheduling publishes a step later, once it knows their tokens, and `counted` what counters have yet to
+    show.
     """
 
     def __init__(self, trace: Trace, engine: int = 0, beside: Oracle | None = None) -> None:
@@ -109,9 +107,6 @@ class Oracle:
         self.histories: dict[str, History] = {} if beside is None else beside.histories
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
-        self.passed: set[Key] = set()
-        self.overrun: set[Key] = set()
-        self.displaced: set[Key] = set()
         self.charged = 0
         self.told = Told()
         self.counted = Counters()
@@ -133,32 +128,6 @@ class Oracle:
         """Where the next chunk of a request not admitted in the step begins; None if it may not run."""
         return history.computed if history.state == "running" else None
 
-    def in_lookahead(self) -> bool:
-        """Whether an unfinished request has its next stop so near to its end that draft modules lack tokens
-        there: a scheduler that stops there and keeps the distance cannot go on."""
-        lookahead = self.geometry.lookahead
-        left = [one for one in self.live() if one.produced < one.submit.outputs]
-        return lookahead > 1 and any(0 < one.known - self._next_stop(one) < lookahead for one in left)
-
-    def _next_stop(self, history: History) -> int:
-        block, start = self.geometry.smallest, history.computed
-        if history.state == "waiting":
-            start = self.cache.lookup(history).hit
-        stops = (
-            *self._junctions(history),
-            self.geometry.checkpoint(history.prompt),
-            self.geometry.block_checkpoint(history.known),
-            self.geometry.checkpoint_on(history.known, block),
-            start // block * block + block if start % block else 0,
-        )
-        return min((stop for stop in stops if start < stop < history.known), default=start)
-
-    def _junctions(self, history: History) -> tuple[int, ...]:
-        if history.state == "waiting":
-            found = self.cache.lookup(history)
-            return found.junction, found.highest
-        return (history.junction,)
-
     def step(self, observation: Observation) -> Step:
         """The trace step that an observation belongs to."""
         return self.trace.steps[observation.at]
@@ -173,31 +142,13 @@ class Oracle:
         if isinstance(step, ResetLocal):
             return Forecast(live_before=before, roomy=roomy, reset_succeeds=self._resets(step))
         if not isinstance(step, Run | Settle) or observation.do == "gate":
-            lost = self._lost({self.cache.key_of(entry, self.histories) for entry in observation.withdrawn})
             return Forecast(
-                lost=lost,
-                stray=observation.published,
+                required=self.required,
                 live_before=before,
                 waiting=tuple(history.id for history in self.live() if history.state == "waiting"),
                 roomy=roomy,
             )
         return self._forecast_engine_step(observation, step.accept, before, roomy)
-
-    def after_failed_load(self) -> str:
-        """What came of failed loads; nothing without a store."""
-        return ""
-
-    def loaded_block_each_other(self) -> bool:
-        """Whether loaded requests keep each other from running; never without a store."""
-        return False
-
-    def loads_after_reset(self) -> frozenset[str]:
-        """Requests that began to load in the step after a reset had preempted them; none without a store."""
-        return frozenset()
-
-    def shelf_keys(self) -> frozenset[Key]:
-        """The keys that an external store holds; none without a store."""
-        return frozenset()
 
     def _resets(self, step: ResetLocal) -> bool | None:
         """Whether a reset must take effect; None where it may."""
@@ -206,8 +157,6 @@ class Oracle:
     def _forecast_engine_step(
         self, observation: Observation, accept: int, before: tuple[str, ...], roomy: bool
     ) -> Forecast:
-        published = {self.cache.key_of(entry, self.histories): entry for entry in observation.published}
-        withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
         admitted = {item.request: item for item in observation.admitted}
         admissions: list[AdmissionForecast] = []
         chunks: list[ChunkForecast] = []
@@ -244,7 +193,9 @@ class Oracle:
         if observation.events is not None:
             told = self.told.after(observation.events, self._key_of)
         return Forecast(
-            held=self._held_entries(withdrawn, observation),
+            computed=self.materialised,
+            required=self.required,
+            held=self._held_entries(observation),
             told=told,
             counters=self._counters(admissions),
             complete=complete,
@@ -255,15 +206,6 @@ class Oracle:
             chunks=tuple(chunks),
             must=must,
             may=frozenset(may),
-            missing=tuple(
-                entry
-                for key, entry in must.items()
-                if key not in published and (key not in self.cache.visible or key in withdrawn)
-            ),
-            stray=tuple(
-                entry for key, entry in published.items() if key not in may and key not in self.materialised
-            ),
-            lost=self._lost(withdrawn),
             ends=ends,
             live_before=before,
             roomy=roomy,
@@ -278,11 +220,9 @@ class Oracle:
         """Of what must become visible, what is due in this step, and what is owed until its tokens are known.
 
         Due is what was known when the step was scheduled, and what was owed before by requests that are
-        neither
-        preempted nor gone, once the answers that the step brings make its tokens known (`settled`). Without
-        asynchronous scheduling they are those of the step itself. A state or a window that has no name with
-        the
-        answer of its own step is owed no longer: its block moves on.
+        neither preempted nor gone, once the answers that the step brings make its tokens known (`settled`).
+        Without asynchronous scheduling they are those of the step itself. A state or a window that has no
+        name with the answer of its own step is owed no longer: its block moves on.
         """
         lookahead = self.geometry.hash_lookahead
         gone = {*observation.preempted}
@@ -312,8 +252,7 @@ class Oracle:
 
     def _known(self, entry: Entry) -> int:
         """How far the scheduler can name an entry's request: the tokens that it knows, without those that
-        draft
-        modules rewrite and those that a hash covers past its unit."""
+        draft modules rewrite and those that a hash covers past its unit."""
         history = self.histories[entry.request]
         unfinished = self.geometry.unfinished if self.geometry.groups[entry.group].drops else 0
         return history.prompt + history.told - max(unfinished, self.geometry.hash_lookahead)
@@ -331,10 +270,11 @@ class Oracle:
             places.update((group.index, boundary) for group in geometry.mamba)
         return self._keyed(history, frozenset(places))
 
-    def _held_entries(self, withdrawn: set[Key], observation: Observation) -> tuple[Entry, ...]:
-        """Withdrawn entries of attention blocks, full or the prompt's last, that a running request holds."""
-        if not withdrawn:
-            return ()
+    def _held_entries(self, observation: Observation) -> dict[Key, Entry]:
+        """Entries of attention blocks, full or the prompt's last, that a running request holds; none are
+        named where nothing was withdrawn."""
+        if not observation.withdrawn:
+            return {}
         held: dict[Key, Entry] = {}
         for history in self.live():
             if history.state != "running" or history.id in observation.preempted:
@@ -349,7 +289,7 @@ class Oracle:
                 for position in (*ends, tail) if self.geometry.fine and 0 < tail <= reach else ends:
                     key = self.cache.key(group.index, history, position)
                     held[key] = Entry(group.index, position, history.id)
-        return tuple(held[key] for key in withdrawn if key in held)
+        return held
 
     def _cacheable(self, tokens: int, group: GroupGeometry) -> int:
         geometry = self.geometry
@@ -422,9 +362,6 @@ class Oracle:
             if position <= reach
         }
 
-    def _lost(self, withdrawn: set[Key]) -> tuple[Entry, ...]:
-        return tuple(self.required[key] for key in withdrawn if key in self.required)
-
     def _roomy(self) -> bool:
         """Whether the pool surely holds all that was admitted since the last reset, and all that waits: every
         admission may take blocks of its own, also for keys that are visible already."""
@@ -455,9 +392,6 @@ class Oracle:
         if isinstance(step, ResetLocal) and observation.reset:
             self.required.clear()
             self.materialised.clear()
-            self.passed.clear()
-            self.overrun.clear()
-            self.displaced.clear()
             self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
@@ -478,7 +412,6 @@ class Oracle:
         withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
         self.cache.visible -= withdrawn
         self.cache.publish(self.cache.key_of(entry, self.histories) for entry in observation.published)
-        self._note_passed(forecast)
         self.required.update(
             (key, entry) for key, entry in forecast.must.items() if key in self.cache.visible
         )
@@ -499,22 +432,6 @@ class Oracle:
             self.owed = forecast.owed
             for history in self.live():
                 history.told = history.produced
-
-    def _note_passed(self, forecast: Forecast) -> None:
-        strays = {self.cache.key_of(entry, self.histories) for entry in forecast.stray}
-        self.passed |= strays & self.overrun
-        block, unit = self.geometry.mamba_block, self.geometry.unit
-        for chunk in forecast.chunks:
-            item, history = chunk.scheduled, chunk.history
-            if chunk.publications.overwritten:
-                places = {(group.index, chunk.publications.overwritten) for group in self.geometry.mamba}
-                self.displaced.update(self._keyed(history, frozenset(places)))
-            boundary = -(-item.start // block) * block
-            known = boundary // unit <= len(history.ahead)
-            if known and item.start < boundary < item.end:
-                keys = {self.cache.key(group.index, history, boundary) for group in self.geometry.mamba}
-                self.overrun |= keys
-                self.passed |= keys & self.cache.visible
 
     def _preempted_by_reset(self, step: Step, observation: Observation) -> list[str]:
         if isinstance(step, ResetLocal) and step.running:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spec.observation import Entry, Pin
@@ -24,49 +25,36 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
-class BadPut:
-    """An entry that was put as it must not be: `what` is uncomputed (its prefix was not computed), wrong
-    (other content), unpinned, again (it was there already), stray (no save puts a key there), horizon (a tail
-    of `request` would have its key there if C were that of more than the prompt) or junction (the same for a
-    tail of its junction)."""
-
-    what: str
-    entry: Entry
-    request: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class StoreForecast:
-    """What an observation of a step must show of the store.
+    """What an observation of a step must show of the store; the empty one where there is none.
 
     `external` is the hit that the store owes each request that left the queue (tokens), `widest` the one that
     it may give where a block that ends with the request counts as proof, `unknown` those whose lookup got no
-    answer. `bad` are puts as they must not be, `spoiled` entries whose load brought other bytes. `unexpected`
-    keys are in the store though nothing put them, `vanished` gone though nothing removed them, `missing` owed
-    and not there, `owed` owed once the saves have ended, `wiped` lost, also those that came and went within
-    the step. `kept` are the pins that must still be there, `freed` the jobs whose pins must be gone,
-    `overdue` the jobs that ended before the step and were not reported in it, `foreign` the jobs that began
-    for a request that did nothing in the step. `unreported` are loads that ended before the step and were not
-    reported in it, `refused` the requests that a failed load ends, `away` those that load or wait for an
-    answer, so that nothing of them can be scheduled, `misused` those that computed on from a load that
-    failed. `at_rest` tells that neither a load nor a save holds a block."""
+    answer; these are over the keys of the `shelf`, what the store was seen to hold before. `present` are its
+    keys after the puts of the step, `expected` those that it must hold after the step, `seen` those that it
+    holds. `owed` are the keys that it must hold once the saves have ended, `wiped` those that were lost, also
+    where they came and went within the step. `pins` are the store jobs that held blocks before the step.
+    `idle_puts` and `idle_gets` tell of an engine step that nothing stood at the gate before it, so what has
+    ended is reported in it. `loads` are the requests that load, `loaded` those of them whose load came in
+    before, `failed_before` those whose last load failed, `refused` the requests that a failed load ends,
+    `away` those that load or wait for an answer, so that nothing of them can be scheduled. `at_rest` tells
+    that neither a load nor a save holds a block."""
 
-    external: dict[str, int] = field(default_factory=dict)
-    widest: dict[str, int] = field(default_factory=dict)
+    external: Mapping[str, int] = field(default_factory=dict)
+    widest: Mapping[str, int] = field(default_factory=dict)
     unknown: frozenset[str] = frozenset()
-    bad: tuple[BadPut, ...] = ()
-    spoiled: tuple[Entry, ...] = ()
-    unexpected: tuple[Entry, ...] = ()
-    vanished: tuple[Entry, ...] = ()
-    missing: tuple[Owed, ...] = ()
+    shelf: Mapping[Key, Entry] = field(default_factory=dict)
+    present: Mapping[Key, Entry] = field(default_factory=dict)
+    expected: Mapping[Key, Entry] = field(default_factory=dict)
+    seen: Mapping[Key, Entry] = field(default_factory=dict)
     owed: tuple[Owed, ...] = ()
-    kept: tuple[Pin, ...] = ()
-    freed: frozenset[int] = frozenset()
-    overdue: tuple[Pin, ...] = ()
-    foreign: tuple[Pin, ...] = ()
-    unreported: tuple[str, ...] = ()
+    pins: Mapping[int, Pin] = field(default_factory=dict)
+    idle_puts: bool = False
+    idle_gets: bool = False
+    loads: tuple[str, ...] = ()
+    loaded: frozenset[str] = frozenset()
+    failed_before: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
     away: frozenset[str] = frozenset()
-    misused: frozenset[str] = frozenset()
     at_rest: bool = True
     wiped: frozenset[Key] = frozenset()

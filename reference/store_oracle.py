@@ -14,7 +14,8 @@ from reference.cache import Key
 from reference.history import History
 from reference.oracle import ChunkForecast, Forecast, Oracle
 from reference.store_forecast import Owed, StoreForecast
-from reference.store_puts import made_by, newly_owed, put_and_loaded
+from reference.store_puts import made_by, newly_owed, put_keys
+from spec.liveness import after_failed_load
 from spec.observation import Admitted, Entry, Observation, Pin, StoreView
 from spec.trace import (
     DropKeys,
@@ -25,7 +26,6 @@ from spec.trace import (
     Trace,
 )
 
-RETRIES = 3
 ENGINE_STEPS = ("run", "settle")
 
 
@@ -47,16 +47,13 @@ class StoreOracle(Oracle):
     ended, `misled` requests whose load failed, `failures` how often. `pins` are the store jobs that hold
     blocks, `due_saves` keys that the store must hold when the saves have ended, `made` Mamba positions that a
     request computed since it last began (`began`, on the shelf's clock), `covered` requests whose prompt is
-    computed, `excused` requests whose saves may be incomplete. `again` are requests that were preempted,
-    `reset_now` those that a reset preempted since the last step, `reset_loads` those of them that load.
+    computed, `excused` requests whose saves may be incomplete. `again` are requests that were preempted.
     `idle_puts` and `idle_gets` tell that nothing stood at the gate after the last observation."""
 
     def __init__(self, trace: Trace, engine: int, shelf: Shelf, beside: Oracle | None = None) -> None:
         super().__init__(trace, engine, beside)
         self.role = trace.configuration.roles[engine]
         self.shelf = shelf
-        self.reset_now: set[str] = set()
-        self.reset_loads: set[str] = set()
         self.answers: dict[str, tuple[int | None, int]] = {}
         self.loading: dict[str, int] = {}
         self.loaded: set[str] = set()
@@ -103,28 +100,8 @@ class StoreOracle(Oracle):
             base = replace(base, counters=self._counters([*base.admissions, *loadings]))
         promoted = self._promoted(base)
         if promoted:
-            base = self._with_promoted(base, observation, promoted)
+            base = self._with_promoted(base, promoted)
         return replace(base, loadings=loadings, store=self._store_forecast(observation, view, base))
-
-    def after_failed_load(self) -> str:
-        """What came of failed loads, where a live request waits after one: "retried" when it failed again
-        and again, "waits" when not; "" where none does."""
-        misled = [one.id for one in self.live() if one.id in self.misled or self.failures[one.id] >= RETRIES]
-        if not misled:
-            return ""
-        return "retried" if any(self.failures[request] >= RETRIES for request in misled) else "waits"
-
-    def loaded_block_each_other(self) -> bool:
-        """Whether nothing runs while requests that have loaded hold blocks."""
-        return bool(self.loaded) and not any(one.state == "running" for one in self.live())
-
-    def loads_after_reset(self) -> frozenset[str]:
-        """Requests that began to load in the step after a reset had preempted them."""
-        return frozenset(self.reset_loads)
-
-    def shelf_keys(self) -> frozenset[Key]:
-        """The keys that the store holds."""
-        return frozenset(self.shelf.keys)
 
     # Lookups and loads.
 
@@ -165,9 +142,7 @@ class StoreOracle(Oracle):
     def _promoted(self, base: Forecast) -> list[ChunkForecast]:
         return [chunk for chunk in base.chunks if chunk.history.id in self.loaded]
 
-    def _with_promoted(
-        self, base: Forecast, observation: Observation, promoted: list[ChunkForecast]
-    ) -> Forecast:
+    def _with_promoted(self, base: Forecast, promoted: list[ChunkForecast]) -> Forecast:
         """What a load brought becomes visible when its request goes on."""
         due: dict[Key, Entry] = {}
         for chunk in promoted:
@@ -176,14 +151,7 @@ class StoreOracle(Oracle):
             for group in self.geometry.attention:
                 places.update((group.index, at) for at in range(group.block, reach + 1, group.block))
             due.update(self._keyed(chunk.history, frozenset(places)))
-        published = {self.cache.key_of(entry, self.histories) for entry in observation.published}
-        withdrawn = {self.cache.key_of(entry, self.histories) for entry in observation.withdrawn}
-        absent = tuple(
-            entry
-            for key, entry in due.items()
-            if key not in published and (key not in self.cache.visible or key in withdrawn)
-        )
-        return replace(base, must={**base.must, **due}, missing=(*base.missing, *absent))
+        return replace(base, must={**base.must, **due})
 
     # Keys and pins.
 
@@ -191,54 +159,31 @@ class StoreOracle(Oracle):
         step = self.step(observation)
         engine_step = observation.do in ENGINE_STEPS
         external, widest, unknown = self._external_due(view, (*observation.admitted, *view.loading))
-        present, bad, spoiled = put_and_loaded(self, view.transfers, base)
-        expected = self._expected(step, present)
-        seen = self._seen(view)
+        present = put_keys(self, view.transfers)
         owed = (*self.due_saves, *newly_owed(self, observation, base)) if self.saves else ()
         trouble = self._trouble(view)
-        owed = tuple(one for one in owed if one.request not in trouble)
         gone = {self.cache.key_of(entry, self.histories) for entry in view.dropped}
-        owed = tuple(one for one in owed if one.key not in gone)
-        missing = tuple(
-            one for one in owed if not view.held_puts and one.key not in seen and one.key not in present
-        )
-        reported = frozenset(view.reported)
-        busy = {item.request for item in observation.scheduled}
-        busy |= {item.request for item in observation.finished}
-        failed = [request for request in view.failed if request in self.loading]
-        ending = set(failed) if self.configuration.load_failures == "fail" else set()
-        told = {*view.loaded, *view.failed}
+        seen = self._seen(view)
+        failed = {request for request in view.failed if request in self.loading}
+        lead = after_failed_load(self.configuration.load_failures)
         return StoreForecast(
             external=external,
             widest=widest,
             unknown=frozenset(unknown),
-            bad=tuple(bad),
-            spoiled=spoiled,
-            unexpected=tuple(entry for key, entry in seen.items() if key not in expected),
-            vanished=tuple(entry for key, entry in expected.items() if key not in seen),
-            missing=missing,
-            owed=owed if view.held_puts else (),
-            kept=tuple(pin for job, pin in self.pins.items() if job not in reported),
-            freed=reported,
-            overdue=tuple(
-                pin
-                for job, pin in self.pins.items()
-                if engine_step and self.idle_puts and pin.told and job not in reported
-            ),
-            foreign=tuple(pin for pin in view.pins if pin.job not in self.pins and pin.request not in busy),
-            unreported=tuple(
-                request
-                for request in (*self.loading, *self.orphans)
-                if engine_step and self.idle_gets and request not in told and request not in self.loaded
-            ),
-            refused=frozenset(ending),
+            shelf=self.shelf.keys,
+            present=present,
+            expected=self._expected(step, present),
+            seen=seen,
+            owed=tuple(one for one in owed if one.request not in trouble and one.key not in gone),
+            pins=self.pins,
+            idle_puts=engine_step and self.idle_puts,
+            idle_gets=engine_step and self.idle_gets,
+            loads=(*self.loading, *self.orphans),
+            loaded=frozenset(self.loaded),
+            failed_before=frozenset(self.misled),
+            refused=frozenset(failed if lead == "error" else ()),
             wiped=frozenset((present.keys() | gone) - seen.keys()),
             away=self._away(observation, view),
-            misused=frozenset(
-                chunk.history.id
-                for chunk in base.chunks
-                if chunk.expected_start is None and chunk.history.id in self.misled
-            ),
             # The blocks of a failed load go back when the queue next reaches its request.
             at_rest=not (
                 self.loading
@@ -286,7 +231,6 @@ class StoreOracle(Oracle):
     def adopt(self, observation: Observation, forecast: Forecast) -> None:
         """Follow the observed run: take over its choices and what it made visible."""
         view, due = observation.store or StoreView(), forecast.store
-        assert due is not None
         step = self.step(observation)
         admitted = {item.request for item in observation.admitted}
         for request in admitted:
@@ -309,19 +253,14 @@ class StoreOracle(Oracle):
                 history.state = "running"
         super().adopt(observation, forecast)
         self.excused |= self._trouble(view)
-        self.due_saves = tuple(one for one in due.owed if one.request not in self.excused | dropped)
-        if observation.do in ENGINE_STEPS:
-            began = {item.request for item in view.loading}
-            self.reset_loads = (self.reset_loads - began) | (began & self.reset_now)
-            self.reset_now = set()
-        elif isinstance(step, ResetLocal):
-            self.reset_now |= dropped
+        owed = due.owed if view.held_puts else ()
+        self.due_saves = tuple(one for one in owed if one.request not in self.excused | dropped)
         self._follow_loads(observation, view, forecast)
         self.pins = {pin.job: pin for pin in view.pins}
         self.idle_puts, self.idle_gets = not view.held_puts, not view.held_gets
         self.shelf.clock += 1
         self.shelf.lost.update(dict.fromkeys(due.wiped, self.shelf.clock))
-        self.shelf.keys = self._seen(view)
+        self.shelf.keys = dict(due.seen)
         if self.configuration.lookup_async:
             for answer in view.answers:
                 history = self.histories[answer.request]

@@ -1,4 +1,4 @@
-"""What an engine puts into a store: which puts are as they must be, and which keys its saves owe."""
+"""What an engine puts into a store: the keys that are there afterwards, and those that its saves owe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reference.cache import Key
 from reference.history import History
 from reference.oracle import ChunkForecast, Forecast
-from reference.store_forecast import BadPut, Owed
+from reference.store_forecast import Owed
 from spec.observation import Entry, Observation, Transfer
 from spec.tail import Span, normal_span, tail_blocks, tail_key, tail_span
 
@@ -15,77 +15,15 @@ if TYPE_CHECKING:
     from reference.store_oracle import StoreOracle
 
 
-def put_and_loaded(
-    oracle: StoreOracle, transfers: tuple[Transfer, ...], base: Forecast
-) -> tuple[dict[Key, Entry], list[BadPut], tuple[Entry, ...]]:
-    """The keys present after the transfers, the puts that must not be, and the loads of other bytes."""
+def put_keys(oracle: StoreOracle, transfers: tuple[Transfer, ...]) -> dict[Key, Entry]:
+    """The keys that the store holds after the transfers of a step."""
     present = dict(oracle.shelf.keys)
-    bad: list[BadPut] = []
-    spoiled: list[Entry] = []
-    reached = {chunk.history.id: chunk.publications.sure for chunk in base.chunks}
     for transfer in transfers:
-        if transfer.kind == "get":
-            spoiled.extend(transfer.wrong)
-            continue
-        for entry in transfer.entries:
-            key = oracle.cache.key_of(entry, oracle.histories)
-            good = entry not in transfer.failed
-            uncomputed = not _computed(oracle, entry, reached)
-            if uncomputed:
-                bad.append(BadPut("uncomputed", entry))
-            elif entry in transfer.wrong:
-                bad.append(BadPut("wrong", entry))
-            if entry in transfer.unpinned:
-                bad.append(BadPut("unpinned", entry))
-            if good and key in present:
-                bad.append(BadPut("again", entry))
-            elif not uncomputed and (stray := _stray_put(oracle, entry, key, base)) is not None:
-                bad.append(stray)
-            if good:
-                present.setdefault(key, entry)
-    return present, bad, tuple(spoiled)
-
-
-def _holders(oracle: StoreOracle, entry: Entry) -> list[History]:
-    """The requests of this engine that begin with an entry's prefix."""
-    owner, unit = oracle.histories[entry.request], oracle.geometry.unit
-    number = owner.number(entry.position, unit)
-    return [
-        history
-        for history in oracle.histories.values()
-        if history.submit.engine == oracle.engine
-        and len(history.ahead) * unit >= entry.position
-        and history.number(entry.position, unit) == number
-    ]
-
-
-def _computed(oracle: StoreOracle, entry: Entry, reached: dict[str, int]) -> bool:
-    """Whether the engine has computed, or reused, the prefix of an entry. Requests that were preempted
-    had it, and what they put may be on its way."""
-    return any(
-        max(history.computed, history.most, reached.get(history.id, 0)) >= entry.position
-        for history in _holders(oracle, entry)
-    )
-
-
-def _stray_put(oracle: StoreOracle, entry: Entry, key: Key, base: Forecast) -> BadPut | None:
-    group = oracle.geometry.groups[entry.group]
-    if group.kind == "mamba":
-        known = key in oracle.materialised or key in base.may or key in oracle.cache.visible
-        return None if known else BadPut("stray", entry)
-    if entry.position % group.block == 0:
-        return None
-    holders = _holders(oracle, entry)
-    if oracle.geometry.fine and any(
-        entry.position == oracle.geometry.checkpoint(one.prompt) + group.margin for one in holders
-    ):
-        return None
-    for one in holders:
-        if entry.position == oracle.geometry.checkpoint(one.known) + group.margin:
-            return BadPut("horizon", entry, one.id)
-        if entry.position == one.junction + group.margin:
-            return BadPut("junction", entry, one.id)
-    return BadPut("stray", entry)
+        if transfer.kind != "get":
+            for entry in transfer.entries:
+                if entry not in transfer.failed:
+                    present.setdefault(oracle.cache.key_of(entry, oracle.histories), entry)
+    return present
 
 
 def newly_owed(oracle: StoreOracle, observation: Observation, base: Forecast) -> list[Owed]:

@@ -81,12 +81,6 @@ def required_stops(
     return {name: stop for name, stop in stops.items() if stop > start and not 0 < tokens - stop < lookahead}
 
 
-def settle_bound(tokens: int, requests: int) -> int:
-    """LV1: engine steps within which `requests` requests of `tokens` tokens in all (prompts and outputs) must
-    have ended; a step computes at least one token, and a preempted request starts again."""
-    return 4 * (tokens + requests) + 16
-
-
 def must_advance(scheduled: int, unfinished: bool) -> bool:
     """CH2: a step with unfinished requests and free blocks schedules something; True when it did."""
     return scheduled > 0 or not unfinished

@@ -9,7 +9,7 @@ from reference.oracle import AdmissionForecast, Forecast
 from spec.geometry import GroupGeometry
 from spec.observation import Entry, Observation
 from tailproof.evidence import Evidence
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 from tailproof.narrate_store import in_store
 from tailproof.words import LISTED, count, places
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from spec.rules import RULES
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 
 SHIPPED = Path(__file__).with_name("known")
 FORMAT = 1

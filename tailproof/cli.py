@@ -18,7 +18,7 @@ from tailproof.bank.cases import BankError
 from tailproof.bank.command import bank_command
 from tailproof.baseline import BaselineError, load
 from tailproof.check import check
-from tailproof.findings import IncompleteError
+from tailproof.judge.findings import IncompleteError
 from tailproof.fuzz import GENERATORS, fuzz
 from tailproof.options import (
     STORE_STEPS,

@@ -21,9 +21,8 @@ from spec.trace import (
     Step,
     Trace,
 )
+from tailproof.judge.saves import SAVERS, completed, learned_junction, succeeded
 from tailproof.reach import folded
-
-SAVERS = ("producer", "both")
 
 # Rows: features of a whole case.
 STORE_AXES: tuple[str, ...] = (
@@ -224,12 +223,6 @@ def _call_phases(configuration: Configuration, store: StoreView, forecast: Forec
             yield "put while decoding"
 
 
-def succeeded(transfer: Transfer) -> tuple[Entry, ...]:
-    """The entries that a transfer has moved."""
-    gone = set(transfer.failed)
-    return () if transfer.error else tuple(entry for entry in transfer.entries if entry not in gone)
-
-
 def _store_phases(step: Step, observation: Observation, store: StoreView) -> Iterator[str]:
     """What gates hold, and what the store lost."""
     if isinstance(step, Run | Settle):
@@ -255,82 +248,8 @@ def _chunk_phases(
     for chunk in completed(configuration, observation, forecast):
         if chunk.history.known > chunk.history.prompt:
             yield "prompt resumed and saved"
-        if _junction(chunk, forecast):
+        if learned_junction(chunk, forecast):
             yield "prompt with a junction saved"
-
-
-def completed(
-    configuration: Configuration, observation: Observation, forecast: Forecast
-) -> Iterator[ChunkForecast]:
-    """The chunks of a step that complete a prompt on an engine that saves prompts."""
-    if configuration.roles[observation.engine] in SAVERS:
-        for chunk in forecast.chunks:
-            end = min(chunk.scheduled.end, chunk.publications.sure)
-            if completes(chunk.scheduled.start, end, chunk.history.prompt):
-                yield chunk
-
-
-def _junction(chunk: ChunkForecast, forecast: Forecast) -> int:
-    """The junction that the request of a chunk knows of by now, 0 for none."""
-    learned = {one.history.id: one.admitted.junction for one in forecast.admissions}
-    return learned.get(chunk.history.id, chunk.history.junction)
-
-
-def exercised_store(trace: Trace, observation: Observation, forecast: Forecast) -> Iterator[str]:
-    """The rules of the store that this step would have shown to be broken."""
-    store = observation.store
-    if store is None:
-        return
-    geometry = Geometry.of(trace.configuration)
-    # Where a put fails, the saves of the engine may be incomplete, and nothing is said of them.
-    if store.alive and all(succeeded(one) == one.entries for one in store.transfers if one.kind == "put"):
-        for chunk in completed(trace.configuration, observation, forecast):
-            yield from _saving_rules(geometry, chunk, _junction(chunk, forecast))
-    for transfer in store.transfers:
-        yield from _transfer_rules(geometry, transfer)
-    if store.loading or (forecast.store is not None and any(forecast.store.external.values())):
-        yield "LK4"
-    computes = bool(observation.scheduled or observation.finished or observation.preempted)
-    if store.pins and computes:
-        yield "LT1"
-    if store.reported:
-        yield "LT2"
-    if store.failed or any(not answer.known for answer in store.answers):
-        yield "LV2"
-
-
-def _saving_rules(geometry: Geometry, chunk: ChunkForecast, junction: int) -> Iterator[str]:
-    """Rules about what is saved of a prompt that is now complete."""
-    history, checkpoint = chunk.history, geometry.checkpoint(chunk.history.prompt)
-    if checkpoint:
-        yield "TS1"
-    if not geometry.fine or not checkpoint:
-        return
-    if junction:
-        yield "TS5"
-    if history.known > history.prompt:
-        yield "TS6"
-    for group in geometry.attention:
-        span = tail_span(
-            history.prompt, history.known, geometry.unit, geometry.align, group.margin, geometry.eagle
-        )
-        if span.start < span.end:
-            yield "TS7"
-            return
-
-
-def _transfer_rules(geometry: Geometry, transfer: Transfer) -> Iterator[str]:
-    if transfer.kind == "put":
-        if transfer.entries:
-            yield from ("TS2", "TS4")
-        if succeeded(transfer):
-            yield "TS3"
-        return
-    loaded = {geometry.groups[entry.group].kind for entry in succeeded(transfer)}
-    if "mamba" in loaded:
-        yield "SF2"
-    if loaded - {"mamba"}:
-        yield "SF1"
 
 
 def store_lines(reach: StoreReach) -> Iterator[str]:

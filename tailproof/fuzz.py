@@ -16,10 +16,10 @@ from tailproof import replay
 from tailproof.baseline import Baseline, Known
 from tailproof.coverage import Coverage, exercised
 from tailproof.coverage_store import fault_name
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 from tailproof.generate import Axes, case
 from tailproof.generate_store import StoreAxes, store_case
-from tailproof.lockstep import divergences, seek
+from tailproof.judge.lockstep import divergences, seek
 from tailproof.narrate import explain_divergence
 from tailproof.shrink import shrink
 from tailproof.targets import OpenTarget

@@ -15,7 +15,7 @@ from spec.geometry import Geometry
 from spec.observation import Counters, Entry, Event, Observation
 from spec.proof import capped_scan_bound
 from spec.trace import Configuration, Submit
-from tailproof.variants import bounded_by_the_one_before
+from tailproof.judge.diagnosis import bounded_by_the_one_before
 
 Place = tuple[int, int]
 

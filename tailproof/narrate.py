@@ -14,7 +14,7 @@ from spec.trace import TURN, Abort, Configuration, Submit, Trace, prompt_length
 from tailproof.argue import argument
 from tailproof.axis import Mark, Span, draw
 from tailproof.evidence import KINDS, Evidence, Registration
-from tailproof.findings import Divergence
+from tailproof.judge.findings import Divergence
 from tailproof.narrate_store import is_still, meddling, shown, standing, store_setting
 from tailproof.words import LISTED, count, places
 

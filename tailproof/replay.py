@@ -15,8 +15,8 @@ from adapters.protocol import parse_trace, trace_document
 from spec.geometry import Geometry, GeometryError
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
-from tailproof.findings import Divergence
-from tailproof.lockstep import seek
+from tailproof.judge.findings import Divergence
+from tailproof.judge.lockstep import seek
 from tailproof.targets import OpenTarget
 
 FORMAT = 1

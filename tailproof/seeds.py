@@ -11,8 +11,8 @@ from spec.geometry import GeometryError
 from spec.observation import Outcome
 from spec.trace import Configuration, Group, ResetLocal, Settle, Submit, Trace, TraceError
 from tailproof.environments import EnvironmentProblem
-from tailproof.findings import Divergence
-from tailproof.lockstep import compare
+from tailproof.judge.findings import Divergence
+from tailproof.judge.lockstep import compare
 from tailproof.process import TargetProblem
 from tailproof.targets import OpenTarget, Target, open_target, tier_states
 

@@ -14,8 +14,8 @@ from adapters.vllm.names import REPLACED, STORE_REPLACED, check_instance, missin
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
 from reference.exact_model import Memory, with_media
-from spec.chunking import settle_bound
 from spec.geometry import Geometry
+from spec.liveness import settle_bound
 from spec.observation import (
     Admitted,
     Counters,

@@ -14,8 +14,8 @@ from spec.trace import Trace, TraceError
 from tailproof.bank.cases import Bank, Case, Play
 from tailproof.baseline import Baseline
 from tailproof.environments import EnvironmentProblem
-from tailproof.findings import Divergence, Finding, IncompleteError
-from tailproof.lockstep import divergences, harmless
+from tailproof.judge.findings import Divergence, Finding, IncompleteError
+from tailproof.judge.lockstep import divergences, harmless
 from tailproof.process import TargetProblem
 from tailproof.seeds import hit_of
 from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailproof.bank.cases import Case
 from tailproof.bank.run import VERDICTS, Cell, Matrix
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 
 FORMAT = 1
 _RELATIONS = {"same": "as reported", "kind": "in kind"}

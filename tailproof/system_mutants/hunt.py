@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from spec.geometry import GeometryError
 from spec.trace import Trace, TraceError
 from tailproof.baseline import Baseline
-from tailproof.findings import Finding, IncompleteError
+from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.generate import case
-from tailproof.lockstep import divergences
+from tailproof.judge.lockstep import divergences
 from tailproof.process import TargetProblem, Worker
 
 _AHEAD = 3

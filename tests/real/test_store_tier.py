@@ -31,7 +31,7 @@ from spec.trace import (
 from tailproof.baseline import load
 from tailproof.environments import ensure
 from tailproof.fuzz import fuzz
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.process import Worker
 from tailproof.seeds import CASES, RESEND, hit_of
 from tailproof.system_libraries import prepare_store, store_problem

@@ -16,9 +16,9 @@ from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.baseline import load
 from tailproof.environments import EnvironmentProblem, locate
-from tailproof.findings import Finding
+from tailproof.judge.findings import Finding
 from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.process import Worker
 from tailproof.system_mutants import overlay
 from tailproof.system_mutants.catalogue import MUTANTS

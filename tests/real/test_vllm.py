@@ -11,10 +11,10 @@ import pytest
 from spec.trace import Configuration
 from tailproof import replay
 from tailproof.baseline import load
-from tailproof.findings import IncompleteError
+from tailproof.judge.findings import IncompleteError
 from tailproof.fuzz import fuzz
 from tailproof.generate import Axes, case
-from tailproof.lockstep import compare, divergences
+from tailproof.judge.lockstep import compare, divergences
 from tailproof.process import Worker
 from tailproof.seeds import run_seeds
 from tailproof.targets import DEFAULT

@@ -10,7 +10,7 @@ import pytest
 from reference.oracle import Oracle
 from spec.observation import Counters, Entry, Event, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof.lockstep import compare, judge
+from tailproof.judge.lockstep import compare, judge
 from tailproof.targets import Target, open_target
 
 Change = Callable[[Observation], Observation]

@@ -11,7 +11,7 @@ from reference.oracle import Oracle
 from spec.observation import Counters, Entry, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.generate import Axes, case
-from tailproof.lockstep import compare, judge
+from tailproof.judge.lockstep import compare, judge
 from tailproof.targets import Target, open_target
 
 Kinds = list[tuple[str, str]]

@@ -11,7 +11,7 @@ from reference.oracle import Oracle
 from spec.geometry import Geometry
 from spec.observation import Entry, FailedRead, Failure, Observation, Outcome
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.lockstep import compare, judge
+from tailproof.judge.lockstep import compare, judge
 from tailproof.targets import Target, open_target
 
 Kinds = list[tuple[str, str]]

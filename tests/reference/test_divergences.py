@@ -10,9 +10,9 @@ import pytest
 from spec.observation import Entry, FailedRead, Observation, Outcome
 from spec.rules import RULES
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.findings import Divergence, Finding, IncompleteError
-from tailproof.lockstep import compare, divergences, seek
-from tailproof.lockstep import harmless as is_harmless
+from tailproof.judge.findings import Divergence, Finding, IncompleteError
+from tailproof.judge.lockstep import compare, divergences, seek
+from tailproof.judge.lockstep import harmless as is_harmless
 from tailproof.replay import ReplayFile, replay
 from tailproof.targets import Target, open_target
 

@@ -9,8 +9,8 @@ import pytest
 
 from spec.observation import Admitted, FailedRead, Failure, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof.findings import IncompleteError
-from tailproof.lockstep import compare
+from tailproof.judge.findings import IncompleteError
+from tailproof.judge.lockstep import compare
 from tailproof.targets import Target, open_target
 
 Change = Callable[[Observation], Observation]

@@ -7,7 +7,7 @@ import pytest
 from spec.rules import RULES
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.mutants import MUTANTS
 from tailproof.targets import Target, open_target
 

@@ -14,7 +14,7 @@ from spec.observation import Admitted, Entry, Failure, Observation, Scheduled
 from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof import targets
 from tailproof.generate import Axes, case
-from tailproof.lockstep import compare, divergences, judge
+from tailproof.judge.lockstep import compare, divergences, judge
 from tailproof.targets import Target, open_target
 
 Kinds = list[tuple[str, str]]

@@ -27,7 +27,7 @@ from spec.trace import (
     Trace,
     validate,
 )
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.store_mutants import STORE_MUTANTS
 from tailproof.targets import Target, TargetNameError, open_target
 

@@ -6,7 +6,7 @@ import pytest
 
 from spec.rules import RULES
 from tailproof.generate_store import store_case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.store_mutants import STORE_MUTANTS
 from tailproof.targets import Target, open_target
 

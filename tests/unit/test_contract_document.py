@@ -31,8 +31,8 @@ from spec.observation import (
 from spec.rules import RULES
 from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof import baseline, cli, replay
-from tailproof.findings import IncompleteError
-from tailproof.lockstep import compare
+from tailproof.judge.findings import IncompleteError
+from tailproof.judge.lockstep import compare
 from tailproof.targets import Target, open_target
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")

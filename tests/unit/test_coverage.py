@@ -20,7 +20,7 @@ from tailproof.cli import cli
 from tailproof.coverage import TAGS, Coverage
 from tailproof.fuzz import FuzzReport
 from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.reach import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
 from tailproof.report import fuzz_document, fuzz_lines
 from tailproof.targets import Target, open_target

@@ -185,7 +185,7 @@ VIOLATIONS = [
     ("spec/plant.py", "import msgspec", "msgspec"),
     ("spec/plant.py", "import z3", "z3"),
     ("spec/plant.py", "from reference import cache", "reference.cache"),
-    ("spec/plant.py", "from tailproof.lockstep import judge", "tailproof.lockstep.judge"),
+    ("spec/plant.py", "from tailproof.judge.lockstep import judge", "tailproof.judge.lockstep.judge"),
     ("spec/plant.py", "def late() -> None:\n    import vllm", "vllm"),
     ("reference/plant.py", "import torch", "torch"),
     ("reference/plant.py", "def late() -> None:\n    import torch", "torch"),

@@ -13,7 +13,7 @@ from tailproof.coverage import Coverage
 from tailproof.drawing import Axes
 from tailproof.generate import case
 from tailproof.generate_store import StoreAxes, store_case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.mutants import AdapterBlind, MediaBlind
 from tailproof.narrate import explain_divergence
 from tailproof.targets import Target, open_target

@@ -8,9 +8,9 @@ from reference.oracle import Oracle
 from spec.observation import Failure, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.evidence import Evidence
-from tailproof.findings import Divergence, Finding
+from tailproof.judge.findings import Divergence, Finding
 from tailproof.generate import case
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.mutants import MUTANTS
 from tailproof.narrate import explain_divergence, setting
 from tailproof.targets import Target, open_target

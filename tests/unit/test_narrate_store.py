@@ -24,8 +24,8 @@ from spec.trace import (
     Submit,
     Trace,
 )
-from tailproof.findings import Divergence, Finding
-from tailproof.lockstep import compare
+from tailproof.judge.findings import Divergence, Finding
+from tailproof.judge.lockstep import compare
 from tailproof.narrate import explain_divergence, setting
 from tailproof.narrate_store import meddling, standing
 from tailproof.targets import Target, open_target

@@ -14,9 +14,9 @@ from spec.geometry import Geometry
 from spec.rules import RULES
 from spec.trace import Configuration, Group, Submit
 from tailproof.generate import Axes, case
-from tailproof.lockstep import judge
+from tailproof.judge.lockstep import judge
 from tailproof.targets import Target, open_target
-from tailproof.variants import VARIANTS, bounded_by_the_one_before, short_window_run
+from tailproof.judge.diagnosis import VARIANTS, bounded_by_the_one_before, short_window_run
 
 BY_KIND = {variant.kind: variant for variant in VARIANTS}
 

@@ -16,7 +16,7 @@ from spec.lookup import window_blocks, window_serves
 from spec.observation import Observation
 from spec.retention import cacheable, window_boundaries
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.lockstep import compare
+from tailproof.judge.lockstep import compare
 from tailproof.targets import Target, open_target
 
 FULL, MAMBA = Group("full", 16), Group("mamba", 16)

@@ -1,4 +1,4 @@
-"""Wrong variants of the lookup: what a hit would be if one rule were broken, to name a hit too short."""
+"""Names the rule that a hit too short has broken, by the wrong lookup that would have given that hit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Hit = Callable[[Geometry, History, set[Key]], int]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A broken lookup: `hit` gives its length in tokens, `rule` and `kind` name it, `reason` says how."""
+    """A lookup with one rule broken: `hit` gives its length in tokens, `rule` and `kind` name it, `reason`
+    says how."""
 
     rule: str
     kind: str
@@ -65,30 +66,12 @@ def bounded_by_the_one_before(geometry: Geometry, history: History, visible: set
     return greatest_hit(candidate, geometry.grid, others)
 
 
-def short_window_run(geometry: Geometry, history: History, visible: set[Key]) -> int:
-    """The hit when a sliding-window group that drops aligns a run shorter than its window before it drops,
-    and again after, so that such a run loses one more alignment."""
-    hit, grid = SlowCache(geometry).lookup(history, visible).hit, geometry.grid
-    for group in geometry.windows:
-        need = -(-(group.window - 1) // group.block) * group.block
-        if group.margin and group.block < grid and hit < need:
-            states = [SlowCache(geometry).states(history, other, visible) for other in geometry.mamba]
-            return greatest_hit(max(hit - grid, 0), grid, states)
-    return hit
-
-
 VARIANTS: tuple[Variant, ...] = (
     Variant(
         "LK2",
         "bounded-by-other-layout",
         "as if one attention layout bounded the proof scan of another",
         bounded_by_the_one_before,
-    ),
-    Variant(
-        "LK1",
-        "short-window-run",
-        "as if a run shorter than its window was aligned before the drop",
-        short_window_run,
     ),
     Variant("PM1", "scan-capped", "as if the proof scan stopped at P − 1", _with(_capped)),
     Variant("PM3", "double-drop", "as if a group dropped twice", _with(_dropping_twice)),
