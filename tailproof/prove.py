@@ -12,6 +12,7 @@ from typing import Any
 
 from proofs.catalogue import SPEC, Theorem
 from spec.rules import RULES
+from tailproof.known.model import line_of, load
 
 ENGINES = ("z3", "hypothesis", "crosshair", "cvc5")
 SECONDS = 60.0
@@ -24,8 +25,8 @@ class Proved:
     """What is known about a theorem: Z3's `verdict` unless another engine contradicts it, each engine's own
     words, how many `paths` were explored in how many `seconds`, and why it isn't proved.
 
-    `values` are what both sides give on the counterexample, `known` the finding in docs/track-record.md that
-    a refutation belongs to.
+    `values` are what both sides give on the counterexample, `known` the known fault that a refutation belongs
+    to.
     """
 
     theorem: Theorem
@@ -196,6 +197,11 @@ def check_source_rules(names: Sequence[str]) -> None:
             raise RuleNameError(f"{name} {problem}; these have: {', '.join(have)}")
 
 
+def known_refutations(version: str) -> dict[str, str]:
+    """The theorems that a known fault refutes on a version of the target, each with that fault's id."""
+    return {theorem: fault.id for fault in load().of(line_of(version)) for theorem in fault.theorems}
+
+
 def prove_source(
     subject: str,
     root: Path,
@@ -209,12 +215,12 @@ def prove_source(
     imported. `subject` is the target's name; `seconds` is the hard limit for one theorem."""
     from proofs import pool
     from proofs.source import run
-    from proofs.source.catalogue import cases, known
+    from proofs.source.catalogue import cases
     from proofs.source.lift import SourceTree
 
     began = time.monotonic()
     tree = SourceTree(root, subject)
-    table = known(tree.version())
+    known = known_refutations(tree.version())
     chosen = cases(rules)
     report = ProveReport(
         [Proved(Theorem(case.id, case.rule, subject, case.about, case.theorem)) for case in chosen]
@@ -232,7 +238,7 @@ def prove_source(
         if found.counterexample is not None:
             proved.counterexample = {**found.counterexample, "failure": found.failure}
         if found.verdict == "refuted":
-            proved.known = table.get(proved.theorem.id, "")
+            proved.known = known.get(proved.theorem.id, "")
         progress(
             f"{done}/{len(jobs)} {subject} {proved.theorem.id}: {proved.verdict} ({outcome.seconds:.1f} s)"
         )

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from proofs.source import after_split, interface, publication, scheduling, sizes, store
 from proofs.source.lift import Site
 from proofs.theorems import cp
 
-KNOWN_FILE = Path(__file__).with_name("known.json")
 _TRUTHS = (False, True)
 
 
@@ -160,10 +157,3 @@ def cases(rules: Iterable[str] = ()) -> tuple[Case, ...]:
     """All cases, or those of the named rules."""
     wanted = set(rules)
     return tuple(case for case in CASES if not wanted or case.rule in wanted)
-
-
-def known(version: str) -> dict[str, str]:
-    """The theorems that are known to be refuted on a version of the target, with the finding's id in
-    docs/track-record.md."""
-    table: dict[str, dict[str, str]] = json.loads(KNOWN_FILE.read_text(encoding="utf-8"))
-    return table.get(version, {})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import re
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from spec.rules import RULES
 
 FAULTS = Path(__file__).with_name("faults")
 TRACES = Path(__file__).with_name("traces")
+TIERS = ("core", "store")
 _LINE = re.compile(r"\d+\.\d+")
 
 
@@ -24,8 +26,9 @@ class BaselineError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTrace:
-    """A kept trace on which a fault shows: `file` in the folder of traces, the broken `rule`, and `note`, what
-    is special about it. `lines` are the release lines on which it shows, none given: all of the fault's."""
+    """A kept trace on which a fault shows: `file` in the folder of traces, the broken `rule`, and what is
+    special about it in `note`. `lines` are the release lines on which it shows, none given: all of the
+    fault's."""
 
     file: str
     rule: str
@@ -36,7 +39,8 @@ class KnownTrace:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
     """What upstream knows of a fault: `references` (owner/repository#number), their `state` and the date of
-    that reading; a reading that found nothing has no reference."""
+    that reading; a reading that found nothing has no reference. The state is a few words ("open", "merged",
+    "not found", "not exactly"), perhaps a colon and what is near."""
 
     state: str
     references: tuple[str, ...] = ()
@@ -51,9 +55,10 @@ class KnownFault:
     lines ("0.32") on which it was seen first and last; `mended` tells that the line after `last` is free of
     it, not merely untried. `rules` are those it breaks, `quirks` the names of the wrong variants
     (`tailproof.known.quirks`) that explain its findings; `exact` that they foretell what is seen, and do not
-    only narrow down where. `reach` says how plain a setting shows it. `theorems` are those about the target's
-    own source that it refutes. After `expires` it explains nothing any more.
-    `happens`, `place`, `plain`, `ours` and `found` are paragraphs of the track record.
+    only narrow down where. `tier` is "store" where it shows only with one. `reach` says how plain a setting
+    shows it, in a few words and perhaps a colon and more. `theorems` are those about the target's own source
+    that it refutes. After `expires` it explains nothing any more.
+    `happens`, `place`, `plain`, `ours`, `bad` and `found` are paragraphs of the track record.
     """
 
     id: str
@@ -118,6 +123,12 @@ class Baseline:
         )
 
 
+def line_of(version: str) -> str:
+    """The release line of a version: "0.32" for "0.32.0"; "" where the version names none."""
+    match = re.match(r"(\d+\.\d+)(?!\d)", version)
+    return match[1] if match else ""
+
+
 def load(folder: Path | None = None) -> Baseline:
     """The known faults in a folder of TOML files, whose traces lie in `traces` beside it; the shipped ones
     without a folder.
@@ -145,21 +156,37 @@ def _read(path: Path, traces: Path) -> KnownFault:
         fault = msgspec.convert(values, KnownFault)
     except msgspec.ValidationError as problem:
         raise BaselineError(f"{path}: {problem}") from None
-    if fault.id != path.stem:
-        raise BaselineError(f"{path}: the id is {fault.id!r}, the file says {path.stem!r}")
-    unknown = sorted(values.keys() - {name for name in KnownFault.__dataclass_fields__})
-    if unknown:
-        raise BaselineError(f"{path}: unknown field {unknown[0]!r}")
-    for rule in (*fault.rules, *(trace.rule for trace in fault.traces)):
-        if rule not in RULES:
-            raise BaselineError(f"{path}: there is no rule {rule!r}")
-    for line in (fault.first, fault.last, *(line for trace in fault.traces for line in trace.lines)):
-        if not _LINE.fullmatch(line):
-            raise BaselineError(f"{path}: {line!r} is no release line, write it as 0.32")
-    for trace in fault.traces:
-        if not (traces / trace.file).is_file():
-            raise BaselineError(f"{path}: there is no trace {trace.file!r} in {traces}")
+    for wrong in _problems(fault, values, path.stem, traces):
+        raise BaselineError(f"{path}: {wrong}")
     return fault
+
+
+def _problems(fault: KnownFault, values: dict[str, Any], stem: str, traces: Path) -> Iterator[str]:
+    if fault.id != stem:
+        yield f"the id is {fault.id!r}, the file says {stem!r}"
+    tables = [(KnownFault, values), (Upstream, values["upstream"])]
+    for kind, table in (*tables, *((KnownTrace, trace) for trace in values.get("traces", ()))):
+        names = {item.name for item in fields(kind)}
+        yield from (f"unknown field {name!r}" for name in table if name not in names)
+    yield from (f"there is no rule {rule!r}" for rule in fault.rules if rule not in RULES)
+    lines = (fault.first, fault.last, *(line for trace in fault.traces for line in trace.lines))
+    yield from (
+        f"{line!r} is no release line, write it as 0.32" for line in lines if not _LINE.fullmatch(line)
+    )
+    if _order(fault.first) > _order(fault.last):
+        yield f"the first release line is {fault.first}, the last {fault.last}"
+    if fault.tier not in TIERS:
+        yield f"there is no tier {fault.tier!r}, only {' and '.join(TIERS)}"
+    for trace in fault.traces:
+        if trace.rule not in fault.rules:
+            yield f"trace {trace.file!r} breaks {trace.rule!r}, which is not among the rules"
+        yield from (
+            f"trace {trace.file!r} is of {line}, the fault of {fault.first} to {fault.last}"
+            for line in trace.lines
+            if not fault.is_in(line)
+        )
+        if not (traces / trace.file).is_file():
+            yield f"there is no trace {trace.file!r} in {traces}"
 
 
 def _order(line: str) -> tuple[int, ...]:

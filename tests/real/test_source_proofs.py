@@ -12,7 +12,7 @@ import pytest
 
 from proofs import pool
 from proofs.source import run, worlds
-from proofs.source.catalogue import CASES, Case, cases, known
+from proofs.source.catalogue import CASES, Case, cases
 from proofs.source.lift import Site, SourceTree
 from tailproof import cli, prove, sources
 from tailproof.targets import DEFAULT, Target
@@ -146,7 +146,7 @@ def refute(root: Path, name: str) -> run.Finding:
 
 
 def test_every_theorem_has_a_plant_or_is_refuted_as_it_is() -> None:
-    assert {case.id for case in CASES} == set(PLANTS) | set(known("0.32.0"))
+    assert {case.id for case in CASES} == set(PLANTS) | set(prove.known_refutations("0.32.0"))
 
 
 @pytest.mark.timeout(120)
@@ -175,11 +175,11 @@ def test_the_present_version_is_proved_but_for_known_findings(
     assert _run(monkeypatch, "--source", DEFAULT, "--json", str(out)) == 0
     document = json.loads(out.read_text(encoding="utf-8"))
     by_id = {item["id"]: item for item in document["theorems"]}
-    table = known("0.32.0")
+    known = prove.known_refutations("0.32.0")
     for name, item in by_id.items():
         assert item["subject"] == DEFAULT
-        assert item["verdict"] == ("refuted" if name in table else "proved"), item
-        assert item["known"] == table.get(name)
+        assert item["verdict"] == ("refuted" if name in known else "proved"), item
+        assert item["known"] == known.get(name)
     proved = {item["function"] for item in by_id.values() if item["verdict"] == "proved"}
     refuted = {item["function"] for item in by_id.values() if item["verdict"] == "refuted"}
     assert len(proved - refuted) >= 6
@@ -189,7 +189,7 @@ def test_the_present_version_is_proved_but_for_known_findings(
 
 def test_a_refutation_fails_in_plain_python_and_shows_both_values(root: Path) -> None:
     tree = SourceTree(root, DEFAULT)
-    for name in known("0.32.0"):
+    for name in prove.known_refutations("0.32.0"):
         case = case_of(name)
         found = run.prove(case, tree, 30.0)
         assert found.verdict == "refuted"
