@@ -1,0 +1,76 @@
+"""Wrong variants of CH2 and LV1: steps that schedule nothing, again and again.
+
+Source: vllm/v1/core/sched/scheduler.py, `_reserve_prefill_lookahead` and `_free_encoder_inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reference.history import History
+from tailproof.judge.findings import Finding
+from tailproof.judge.step import Step
+from tailproof.known.quirks import split
+from tailproof.known.quirks.case import Case, quirk
+
+
+def _idle(finding: Finding) -> bool:
+    return finding.kind in ("stalled", "stuck")
+
+
+def _waits(case: Case, history: History, wrong: frozenset[str]) -> bool:
+    """Whether the split gives a request no token, whatever is left of the budget."""
+    step = case.step
+    start, junction = history.computed, history.junction
+    if history.state == "waiting":
+        found = step.cache.lookup(history)
+        start, junction = found.hit, found.junction
+    prefill = split.Prefill.of(history, start, junction)
+    if start >= prefill.end:
+        return False
+    asked = min(step.configuration.budget, prefill.tokens - start)
+    return split.split_end(step.geometry, step.configuration, prefill, asked, wrong) <= start
+
+
+@quirk("split.reserve_after")
+def reserves_after_the_split(case: Case, finding: Finding) -> bool:
+    """What draft modules read ahead is kept free after the split has placed a chunk's end: where the two leave
+    nothing of the chunk, the request gets no token, in this step and in all that follow."""
+    if not _idle(finding) or case.step.geometry.lookahead < 2:
+        return False
+
+    def right(wrong: frozenset[str]) -> bool:
+        return nothing_moves(case.step, lambda one: _waits(case, one, wrong))
+
+    return case.due_to("split.reserve_after", right)
+
+
+def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
+    """Whether a step must schedule nothing, given which requests wait: all that run do, and so does the head
+    of the queue, where there is a free place for it."""
+    live = [one for one in step.oracle.live() if one.produced < one.submit.outputs]
+    running = [one for one in live if one.state == "running"]
+    queue = [one for one in live if one.state == "waiting"]
+    if not live or not all(waits(one) for one in running):
+        return False
+    full = len(running) >= step.configuration.live
+    return full or not queue or any(waits(one) for one in queue)
+
+
+@quirk("media.kept_for_the_next_token")
+def keeps_media_for_the_next_token(case: Case, finding: Finding) -> bool:
+    """An encoded item of media is kept until draft modules have passed it, which needs the token after it;
+    where the next item begins there or one token on, and the encoder cannot keep both, neither happens."""
+    lookahead, room = case.step.geometry.lookahead, case.step.configuration.encoder
+    if not _idle(finding) or not lookahead or not room:
+        return False
+    kept: dict[str, int] = {}
+    near: dict[str, int] = {}
+    for history in case.step.oracle.live():
+        at = history.computed
+        for name, start, length in history.submit.media:
+            if start < at < start + length + lookahead:
+                kept[name] = length
+            elif at <= start <= at + lookahead:
+                near[name] = length
+    return any(name not in kept and sum(kept.values()) + length > room for name, length in near.items())

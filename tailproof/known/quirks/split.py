@@ -142,39 +142,34 @@ def possible(step: Step, chunk: ChunkForecast, wrong: Wrong) -> bool:
     )
 
 
-def _explains(case: Case, finding: Finding, name: str) -> bool:
+def explains(case: Case, finding: Finding, name: str) -> bool:
+    """Whether a chunk that jumped over a stop is one that the split makes with this mistake."""
     if not finding.stop:
         return False
     chunk = next(one for one in case.step.expected.chunks if one.history.id == finding.request)
     return case.due_to(name, lambda wrong: possible(case.step, chunk, wrong))
 
 
-@quirk("split.smallest_block")
-def counts_in_the_smallest_block(case: Case, finding: Finding) -> bool:
-    """The split counts in the smallest block of all groups, not in the Mamba block."""
-    return _explains(case, finding, "split.smallest_block")
-
-
 @quirk("split.block_grid")
 def stops_on_the_block_grid(case: Case, finding: Finding) -> bool:
     """With coarse hits the last stop lies on the Mamba block, not on the grid where hits land."""
-    return _explains(case, finding, "split.block_grid")
+    return explains(case, finding, "split.block_grid")
 
 
 @quirk("split.present_length")
 def goes_by_the_present_length(case: Case, finding: Finding) -> bool:
     """A resumed prefill has the checkpoint of its prompt as a stop only above the last block end of its
     present length, and exports the checkpoint of that length."""
-    return _explains(case, finding, "split.present_length")
+    return explains(case, finding, "split.present_length")
 
 
 @quirk("split.floor_from_start")
 def floors_the_junction_from_the_start(case: Case, finding: Finding) -> bool:
     """The junction is rounded down in blocks counted from where the chunk begins."""
-    return _explains(case, finding, "split.floor_from_start")
+    return explains(case, finding, "split.floor_from_start")
 
 
 @quirk("split.export_before_cut")
 def exports_before_the_cut(case: Case, finding: Finding) -> bool:
     """Whether the chunk exports is decided before a junction, or what draft modules need, cuts it."""
-    return _explains(case, finding, "split.export_before_cut")
+    return explains(case, finding, "split.export_before_cut")
