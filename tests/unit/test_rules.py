@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from proofs.catalogue import spec_theorems
+from proofs.wrong import WRONG
 from spec.rules import ORDER, RULES, Rule
 from spec.trace import TraceError
-from tailproof import rule_report
 from tailproof.judge import step
 from tailproof.judge.step import Step, exercises, judges
 from tailproof.known import model
@@ -139,7 +139,7 @@ def test_everything_else_that_a_rule_lacks_is_seen(monkeypatch: pytest.MonkeyPat
     assert missing(rule, replace(found, definition=())) == ["definition"]
     bare = replace(rule, theorems=(), tiers=())
     assert missing(bare, places(bare, KNOWN)) == ["theorem or comparison"]
-    monkeypatch.delitem(rule_report.WRONG, "ts1_every_proof_key_is_saved")
+    monkeypatch.delitem(WRONG, "ts1_every_proof_key_is_saved")
     assert missing(rule, places(rule, KNOWN)) == ["wrong variant of ts1_every_proof_key_is_saved"]
     strange = replace(rule, definition=("spec.tail.no_such_span",))
     with pytest.raises(AttributeError, match="no_such_span"):
