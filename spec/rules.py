@@ -16,21 +16,22 @@ _ALL = ("old", "drop", "lookahead")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule. `theorems` name functions in `proofs.theorems`, `tiers` the fuzzing tiers that observe it,
-    `faults` the planted faults of the reference that lockstep must report under exactly this rule;
-    `store_faults` are those that need the store tier; `pending` says why a rule is not checked yet (then it
-    has none of these)."""
+    """A rule. `definition` names what defines it: functions of the spec, or where it is about what was seen,
+    the type that holds it; what content a prefix has is the reference's to say, as dotted names.
+    `theorems` name functions in `proofs.theorems`, `tiers` the fuzzing tiers that observe it, `faults` the
+    planted faults of the reference that lockstep must report under exactly this rule; `store_faults` are
+    those that need the store tier."""
 
     id: str
     statement: str
     reason: str
     source: str
+    definition: tuple[str, ...]
     theorems: tuple[str, ...] = ()
     tiers: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     store_faults: tuple[str, ...] = ()
     profiles: tuple[str, ...] = _ALL
-    pending: str | None = None
 
     @property
     def family(self) -> str:
@@ -43,24 +44,33 @@ def _derived(
     statement: str,
     reason: str,
     source: str,
+    definition: tuple[str, ...],
     *theorems: str,
     profiles: tuple[str, ...] = _ALL,
     store_faults: tuple[str, ...] = (),
 ) -> Rule:
     """A rule with theorems; with `store_faults` it is observed in the store tier too."""
     tiers = ("store",) if store_faults else ()
-    return Rule(rule, statement, reason, source, theorems, tiers, (), store_faults, profiles)
+    return Rule(rule, statement, reason, source, definition, theorems, tiers, (), store_faults, profiles)
 
 
-def _stored(rule: str, statement: str, reason: str, source: str, *faults: str) -> Rule:
-    return Rule(rule, statement, reason, source, tiers=("store",), store_faults=faults)
+def _stored(
+    rule: str, statement: str, reason: str, source: str, definition: tuple[str, ...], *faults: str
+) -> Rule:
+    return Rule(rule, statement, reason, source, definition, tiers=("store",), store_faults=faults)
 
 
 def _observed(
-    rule: str, statement: str, reason: str, source: str, *faults: str, store_faults: tuple[str, ...] = ()
+    rule: str,
+    statement: str,
+    reason: str,
+    source: str,
+    definition: tuple[str, ...],
+    *faults: str,
+    store_faults: tuple[str, ...] = (),
 ) -> Rule:
     tiers = ("core", "store") if store_faults else ("core",)
-    return Rule(rule, statement, reason, source, tiers=tiers, faults=faults, store_faults=store_faults)
+    return Rule(rule, statement, reason, source, definition, (), tiers, faults, store_faults)
 
 
 _RULES = (
@@ -69,6 +79,11 @@ _RULES = (
         "The resend checkpoint lies on the grid: U divides C and 0 ≤ C ≤ P − 1.",
         "A state off the grid has no hash, and a resend that reused all P tokens would have no logits.",
         _SEED_CORE,
+        (
+            "spec.checkpoint.resend_checkpoint",
+            "spec.checkpoint.capped_and_dropped_checkpoint",
+            "spec.checkpoint.lookahead_checkpoint",
+        ),
         "cp1_on_the_grid",
     ),
     _derived(
@@ -76,6 +91,7 @@ _RULES = (
         "A resend leaves between 1 and U tokens to compute; with EAGLE between min(P, U) and 2U − 1 (P ≥ U).",
         "The last token is needed for logits; with EAGLE the last matched unit is needed by the draft.",
         _SEED_CORE,
+        ("spec.checkpoint.resend_checkpoint",),
         "cp2_leaves_tokens",
         profiles=("drop",),
     ),
@@ -84,6 +100,7 @@ _RULES = (
         "With EAGLE and C > 0 the proof fits: C + U ≤ ⌊P/U⌋·U.",
         "The proof of C is the unit after it; without a hash for that unit C could never be confirmed.",
         _SEED_CORE,
+        ("spec.checkpoint.resend_checkpoint", "spec.checkpoint.capped_and_dropped_checkpoint"),
         "cp3_proof_fits",
         profiles=("old", "drop"),
     ),
@@ -92,6 +109,7 @@ _RULES = (
         "C is maximal: no h = C + kU, k ≥ 1, has h ≤ P − 1 and, with EAGLE, h + U ≤ ⌊P/U⌋·U.",
         "Any lower checkpoint gives tokens away on every resend.",
         _SEED_CORE,
+        ("spec.checkpoint.resend_checkpoint", "spec.checkpoint.lookahead_checkpoint"),
         "cp4_maximal",
         profiles=("drop", "lookahead"),
     ),
@@ -100,6 +118,7 @@ _RULES = (
         "C is monotone in P and safe for extension: a longer prompt may always use it.",
         "One state must serve resend and extension alike; backends export one only.",
         _SEED_CORE,
+        ("spec.checkpoint.resend_checkpoint", "spec.checkpoint.capped_and_dropped_checkpoint"),
         "cp5_safe_for_extension",
         profiles=("old", "drop"),
     ),
@@ -108,6 +127,7 @@ _RULES = (
         "With EAGLE, C is never below the rule before 0.32; above it, by U, exactly when U | P and P ≥ 2U.",
         "Says precisely whom the change of the rule touches.",
         _SEED_CORE,
+        ("spec.checkpoint.resend_checkpoint", "spec.checkpoint.capped_and_dropped_checkpoint"),
         "cp6_against_the_old_rule",
         profiles=("drop",),
     ),
@@ -116,6 +136,7 @@ _RULES = (
         "Agreement: the scheduler's split, the registration and the export use one C, that of the prompt.",
         "A state kept at one place and registered or looked up at another is a lost hit.",
         _SEED_LOOKUP,
+        ("spec.geometry.Geometry.checkpoint",),
         "old-checkpoint",
         "registers-old-checkpoint",
     ),
@@ -124,6 +145,7 @@ _RULES = (
         "The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.",
         "Proof is only inspected; bounding it by the hit limit hides proof that is there.",
         _SEED_CORE,
+        ("spec.proof.scan_bound",),
         theorems=("pm1_scan_reaches_the_proof",),
         tiers=("core",),
         faults=("scan-capped",),
@@ -134,6 +156,7 @@ _RULES = (
         "The hit is at most P − 1 and on the grid.",
         "Looking past the limit for proof must not let the hit itself pass it.",
         _SEED_CORE,
+        ("spec.proof.scan_bound", "spec.lookup.attention_serves", "spec.lookup.greatest_hit"),
         theorems=("pm2_hit_within_the_limit",),
         tiers=("core",),
         faults=("off-grid-hit",),
@@ -143,6 +166,7 @@ _RULES = (
         "Each group that drops does so exactly once per candidate length.",
         "A second drop loses a unit that was proved; a missing one reuses what the draft must recompute.",
         _COORDINATOR,
+        ("spec.proof.proof_margin", "spec.lookup.attention_serves"),
         "double-drop",
         "no-drop",
     ),
@@ -151,6 +175,7 @@ _RULES = (
         "A Mamba group may only accept or shorten the candidate.",
         "It has no say about attention KV, so a longer state does not make a longer hit.",
         _COORDINATOR,
+        ("spec.fixed_point.shortened", "spec.lookup.mamba_serves"),
         theorems=("pm4_state_only_shortens",),
         tiers=("core",),
         faults=("state-extends-hit",),
@@ -160,6 +185,7 @@ _RULES = (
         "The scan never asks for a hash that does not exist.",
         "Only whole units are hashed.",
         _SEED_CORE,
+        ("spec.proof.scan_bound",),
         "pm5_hash_exists",
     ),
     Rule(
@@ -167,6 +193,12 @@ _RULES = (
         "The hit is the greatest length, at most P − 1 and on the grid, that every group serves.",
         "Anything shorter is lost work, anything longer is reuse without content.",
         _COORDINATOR,
+        (
+            "spec.lookup.greatest_hit",
+            "spec.lookup.attention_serves",
+            "spec.lookup.window_serves",
+            "spec.lookup.mamba_serves",
+        ),
         theorems=("lk1_fixed_point",),
         tiers=("core",),
         faults=(
@@ -182,6 +214,7 @@ _RULES = (
         "The hit does not depend on the order of the groups; each scans to its own bound, not another's hit.",
         "Group order is an accident of layer registration, and another group's hit hides proof past it.",
         _COORDINATOR,
+        ("spec.lookup.greatest_hit", "spec.proof.scan_bound"),
         theorems=("lk2_order_of_groups",),
         tiers=("core",),
         faults=("bounded-by-first-layout",),
@@ -191,6 +224,7 @@ _RULES = (
         "For a fixed bound, more visible entries never shorten the hit.",
         "Otherwise caching more would serve less.",
         _COORDINATOR,
+        ("spec.lookup.attention_extent", "spec.lookup.greatest_hit"),
         "lk3_longer_extent",
         "lk3_longer_hit",
     ),
@@ -200,6 +234,7 @@ _RULES = (
         "block that ends with the request may count as proof.",
         "One prompt, one answer: a store that is asked otherwise holds entries that nobody finds.",
         _WORKER,
+        ("spec.lookup.greatest_hit", "spec.tail.is_asked"),
         "external-double-drop",
         "external-scan-capped",
         "external-coarse",
@@ -210,6 +245,7 @@ _RULES = (
         "has several layouts it lies between what all of them and what one of them could serve.",
         "It is where requests sharing a prefix would have met, had a state been kept there.",
         _COORDINATOR,
+        ("spec.lookup.junction",),
         "no-junction",
     ),
     _observed(
@@ -218,6 +254,13 @@ _RULES = (
         "nothing is visible that was not computed.",
         "A missing entry is a lost hit, an extra one is reuse of content that is not there.",
         _MANAGER,
+        (
+            "spec.retention.keeps_chunk_end",
+            "spec.retention.keeps_export",
+            "spec.retention.attention_tail",
+            "spec.retention.window_boundaries",
+            "spec.retention.cacheable",
+        ),
         "forgets-tail-entry",
         "forgets-window",
         "publishes-uncomputed",
@@ -229,6 +272,7 @@ _RULES = (
         "The resend checkpoint is kept under every retention setting.",
         "Sparse retention saves memory; it must not cost the resend.",
         _MANAGER,
+        ("spec.retention.keeps_chunk_end", "spec.retention.keeps_export"),
         "retention-drops-checkpoint",
     ),
     Rule(
@@ -238,6 +282,7 @@ _RULES = (
         "A state exists only where a chunk ends or an export is made, and what draft modules make up for "
         "want of tokens stays in their cache.",
         _SCHEDULER,
+        ("spec.chunking.required_stops", "spec.chunking.junction_stop", "spec.split.chunk_end"),
         theorems=(
             "ch1_no_stop_is_jumped",
             "ch1_stop_unless_exported",
@@ -250,6 +295,7 @@ _RULES = (
         "A step with unfinished requests and room computes at least one token and preempts nobody.",
         "Alignment may shorten a chunk, but a step that schedules nothing would repeat for ever.",
         _SCHEDULER,
+        ("spec.chunking.must_advance", "spec.split.chunk_end"),
         theorems=("ch2_advances",),
         tiers=("core",),
         faults=(
@@ -263,6 +309,7 @@ _RULES = (
         "A published Mamba position is a chunk end or an exported checkpoint.",
         "Elsewhere the state was never in memory.",
         _MANAGER,
+        ("spec.chunking.exported", "spec.chunking.can_export"),
         theorems=("ch3_export_inside_its_chunk",),
         tiers=("core",),
         faults=("publishes-mid-chunk",),
@@ -272,6 +319,7 @@ _RULES = (
         "A transient state is never published: an export takes the place of a block end.",
         "The key of the block end would name a state that is no longer there.",
         _MANAGER,
+        ("spec.retention.keeps_export",),
         "publishes-transient",
     ),
     _observed(
@@ -279,6 +327,7 @@ _RULES = (
         "Chunks of a request follow each other without gap or overlap; the first begins at its hit.",
         "New here: the start of a chunk is read from the observation, so it must be checked.",
         _SCHEDULER,
+        ("spec.observation.Scheduled",),
         "skips-token",
     ),
     _derived(
@@ -286,6 +335,7 @@ _RULES = (
         "The external hit after a local reset equals the local hit before.",
         "A tail that lacks one key of the proof makes the whole resend a miss.",
         _SEED_CORE,
+        ("spec.tail.tail_span", "spec.tail.normal_span", "spec.tail.is_saved"),
         "ts1_every_proof_key_is_saved",
         "ts1_external_hit_is_the_local_one",
         profiles=("drop",),
@@ -301,6 +351,7 @@ _RULES = (
         "Nothing is put into a store before it is computed, and never other content than its key names.",
         "A store outlives the engine: a wrong entry is everybody's wrong answer until it is thrown out.",
         _SEED_CORE,
+        ("spec.observation.Transfer",),
         "tail-before-computed",
         "saves-drafts",
     ),
@@ -309,6 +360,7 @@ _RULES = (
         "A key is put once: never while the store holds it.",
         "Every transfer of a long prompt costs what serving it saves.",
         _SEED_CORE,
+        ("spec.observation.Transfer",),
         "tail-twice",
     ),
     _stored(
@@ -316,6 +368,7 @@ _RULES = (
         "What is put comes from blocks that a store job holds, and a job is that of a request that ran.",
         "A block that nobody holds is handed to another request while the transfer still reads it.",
         _SEED_CORE,
+        ("spec.observation.Pin", "spec.observation.Transfer"),
         "pins-nothing",
         "pins-other-blocks",
     ),
@@ -324,6 +377,7 @@ _RULES = (
         "A junction adds no tail.",
         "Its proof ends on block ends, which the normal saves bring; other keys would only fill the store.",
         _SEED_CORE,
+        ("spec.tail.tail_span",),
         "junction-tail",
     ),
     _derived(
@@ -331,6 +385,7 @@ _RULES = (
         "After preemption the original prompt length decides C, and with it the tail.",
         "The resend will be of the prompt, not of the prompt and what was generated before the preemption.",
         _SEED_CORE,
+        ("spec.tail.tail_span",),
         "ts6_original_prompt_decides",
         profiles=("drop",),
         store_faults=("tail-of-horizon",),
@@ -340,6 +395,13 @@ _RULES = (
         "Gaps between the last normal save and the tail are closed, and one step publishes the tail.",
         "A resend needs every block up to its proof, under the very keys that a lookup asks for.",
         _SEED_CORE,
+        (
+            "spec.tail.tail_span",
+            "spec.tail.tail_blocks",
+            "spec.tail.tail_key",
+            "spec.tail.is_asked",
+            "spec.tail.completes",
+        ),
         "ts7_no_gap",
         "ts7_keys_are_asked_for",
         "ts7_one_step_publishes",
@@ -351,6 +413,7 @@ _RULES = (
         "Whether hits may land inside a block is decided once, from all groups, and used everywhere.",
         "A component that decides otherwise rounds hits away or looks for keys that nobody writes.",
         _SEED_CORE,
+        ("spec.geometry.Geometry.of", "spec.geometry.Geometry.grid"),
         "coarse-lookup",
     ),
     _observed(
@@ -358,6 +421,7 @@ _RULES = (
         "Hash unit and grid of hits of the worker equal the scheduler's.",
         "A worker that exports on another grid saves states where nobody looks for them.",
         _SEED_CORE,
+        ("spec.geometry.Geometry.grid", "spec.observation.Outcome"),
         "worker-units",
     ),
     _derived(
@@ -365,6 +429,7 @@ _RULES = (
         "A pinned block is neither freed nor handed out.",
         "An asynchronous save would read another request's bytes.",
         _SEED_CORE,
+        ("spec.lifetime.sound", "spec.lifetime.step"),
         "lt1_pinned_block_is_kept",
         store_faults=("pin-released-twice",),
     ),
@@ -373,6 +438,7 @@ _RULES = (
         "Every pin is released exactly once, when all ranks have reported, success or failure.",
         "A pin released twice frees a block that is in use; one never released leaks it.",
         _SEED_CORE,
+        ("spec.lifetime.sound", "spec.lifetime.step"),
         "lt2_pin_released_once",
         store_faults=("pin-kept-on-failure", "pins-end-with-request"),
     ),
@@ -381,6 +447,7 @@ _RULES = (
         "At quiescence the free count is back where it started.",
         "A leaked block is lost until restart; enough of them stop the engine.",
         "vllm/v1/core/block_pool.py",
+        ("spec.lifetime.step",),
         theorems=("lt3_free_count_returns",),
         tiers=("core", "store"),
         faults=("leaks-block",),
@@ -391,6 +458,7 @@ _RULES = (
         "A reset takes effect exactly when no request holds a block, and then empties the cache.",
         "A reset that half works serves old weights; one that never works stops training loops.",
         _SCHEDULER,
+        ("spec.lifetime.reset",),
         theorems=("lt4_any_moment",),
         tiers=("core", "store"),
         faults=("reset-keeps-entries",),
@@ -402,6 +470,7 @@ _RULES = (
         "included.",
         "Anything else is another request's answer.",
         _SEED_CORE,
+        ("spec.observation.FailedRead", "reference.exact_model.kv"),
         "stale-kv",
         store_faults=("load-without-bytes", "failed-load-used"),
     ),
@@ -410,6 +479,7 @@ _RULES = (
         "A Mamba state reused at h is the state after exactly h tokens.",
         "A wrong state corrupts every later token without an error.",
         _MANAGER,
+        ("spec.observation.FailedRead", "reference.exact_model.states"),
         "stale-state",
         store_faults=("loads-other-state",),
     ),
@@ -418,6 +488,7 @@ _RULES = (
         "A state published in a step is not reused in the same step.",
         "It is only written when the step runs.",
         _MANAGER,
+        ("spec.observation.Observation",),
         "same-step-reuse",
     ),
     _observed(
@@ -425,6 +496,7 @@ _RULES = (
         "Outputs with and without cache agree.",
         "What a user sees.",
         _SEED_LOOKUP,
+        ("reference.exact_model.outputs", "spec.observation.Finished"),
         "wrong-output",
     ),
     _observed(
@@ -432,6 +504,7 @@ _RULES = (
         "Reported cached tokens are the local plus the external hit.",
         "Operators bill and tune by this number.",
         _SCHEDULER,
+        ("spec.observation.Finished", "spec.observation.Admitted"),
         "miscounts-hit",
         store_faults=("reports-local-hit",),
     ),
@@ -441,6 +514,7 @@ _RULES = (
         "requests apart.",
         "Hit rates on dashboards, and what is tuned by them, come from these numbers.",
         "vllm/v1/metrics/stats.py",
+        ("spec.observation.Counters",),
         "miscounts-lookups",
     ),
     _observed(
@@ -448,23 +522,28 @@ _RULES = (
         "KV events describe exactly what was stored and removed, each with the tokens of its entries.",
         "Routers send requests where the events say that a prefix lies.",
         "vllm/v1/core/block_pool.py",
+        ("spec.observation.Event",),
         "forgets-event",
         "tells-too-much",
         "tells-wrong-tokens",
     ),
     _observed(
         "LV1",
-        "Every admitted request ends, when its last token is there or with a stated reason.",
+        "Every admitted request ends, when its last token is there or with a stated reason. A run that hangs "
+        "breaks this rule, unless a load failed whose request still waits: then LV2.",
         "A request that hangs, vanishes or crashes the engine is worse than a lost hit.",
         _SCHEDULER,
+        ("spec.liveness.settle_bound", "spec.liveness.broken_by_hang"),
         "never-finishes",
     ),
     _stored(
         "LV2",
-        "A load that failed or vanished leads to recomputation, or to an error where that is asked for, "
-        "never to a hang, and what it left is not used.",
+        "A load that failed or vanished leads to recomputation, or to an error where that is asked for, and "
+        "what it left is not used. A run that hangs breaks this rule exactly when a load failed whose "
+        "request still waits.",
         "A store is another machine: it will fail, and the engine must go on without it.",
         _SCHEDULER,
+        ("spec.liveness.after_failed_load", "spec.liveness.broken_by_hang"),
         "failed-load-retried",
         "failure-misnamed",
     ),

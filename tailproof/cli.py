@@ -13,7 +13,7 @@ import click
 from proofs.catalogue import spec_theorems
 from spec.geometry import GeometryError
 from spec.trace import TraceError
-from tailproof import environments, explain, prove, report
+from tailproof import environments, explain, prove, report, rule_report
 from tailproof.bank.cases import BankError
 from tailproof.bank.command import bank_command
 from tailproof.baseline import BaselineError, load
@@ -161,7 +161,7 @@ def fuzz_command(
 ) -> None:
     """Lockstep fuzzing of one target; exit 1 when it finds what the baseline does not know."""
     parsed = Target.parse(target)
-    known_rules(rules)
+    rules = known_rules(rules)
     if tier not in GENERATORS:
         raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
     if tier != "store" and set(omit) & set(STORE_STEPS):
@@ -350,15 +350,15 @@ def explain_command(
 
 
 @cli.command("rules")
-@click.argument("ids", nargs=-1)
+@click.argument("ids", nargs=-1, metavar="[ID]...")
 @json_flag
 def rules_command(ids: tuple[str, ...], as_json: bool) -> None:
-    """Every rule with its theorems, fuzz targets and negative controls."""
-    known_rules(ids)
+    """All rules in short; with ids, where each is defined, proved, compared and broken on purpose."""
+    wanted = known_rules(ids)
     if as_json:
-        click.echo(report.json_text(report.rules_document()))
+        click.echo(report.json_text(rule_report.rules_document(wanted)))
     else:
-        say(report.rule_lines(ids))
+        say(rule_report.rule_lines(wanted))
 
 
 @cli.group("targets", invoke_without_command=True)

@@ -60,16 +60,19 @@ def baseline_option(function: Callable[..., None]) -> Callable[..., None]:
     )(function)
 
 
-def known_rules(ids: Iterable[str]) -> None:
-    """Refuse ids of rules that are not there.
+def known_rules(ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of rules as the registry writes them, each once, in the order given; any case will do.
 
     Raises:
-        TraceError: with what is near.
+        TraceError: where there is no such rule, with what is near.
     """
+    found = []
     for rule in ids:
-        if rule not in RULES:
+        if rule.upper() not in RULES:
             near = [name for name in RULES if name[:2] == rule[:2].upper()] or list(RULES)
             raise TraceError(f"there is no rule {rule!r}; near are {', '.join(near[:8])}")
+        found.append(rule.upper())
+    return tuple(dict.fromkeys(found))
 
 
 def drawn_seed(seed: int | None) -> int:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from adapters.vllm.names import REPLACED, STORE_REPLACED
-from proofs.wrong import WRONG
 from spec.rules import RULES
 from tailproof.check import VERDICTS, CheckReport, Verdict
 from tailproof.coverage import TAGS
@@ -329,55 +328,7 @@ def _html_row(item: Verdict) -> str:
     return f"<tr class='{item.verdict}'>" + "".join(f"<td>{html.escape(cell)}" for cell in cells) + "</tr>"
 
 
-# rules and targets
-
-
-def rule_lines(ids: Iterable[str] = ()) -> Iterator[str]:
-    """Every rule with what checks it."""
-    wanted = set(ids)
-    for rule in RULES.values():
-        if wanted and rule.id not in wanted:
-            continue
-        yield f"{rule.id}  {rule.statement}"
-        yield f"      why: {rule.reason}"
-        yield f"      source: {rule.source}"
-        if rule.pending is not None:
-            yield f"      not checked yet: {rule.pending}"
-        if rule.theorems:
-            yield f"      theorems: {', '.join(rule.theorems)}"
-        if rule.tiers:
-            yield f"      fuzzed in: {', '.join(rule.tiers)}"
-        if controls := rule_controls(rule.id):
-            yield f"      must be caught: {', '.join(controls)}"
-
-
-def rule_controls(rule: str) -> list[str]:
-    """The negative controls of a rule: planted faults, and wrong variants that its theorems refute."""
-    found = RULES[rule]
-    wrong = [f"{theorem}/{name}" for theorem in found.theorems for name, _ in WRONG.get(theorem, ())]
-    return [*(f"reference+{fault}" for fault in (*found.faults, *found.store_faults)), *wrong]
-
-
-def rules_document() -> dict[str, Any]:
-    """Every rule as the contract has it."""
-    return {
-        "format": FORMAT,
-        "rules": [
-            {
-                "id": rule.id,
-                "family": rule.family,
-                "statement": rule.statement,
-                "reason": rule.reason,
-                "source": rule.source,
-                "profiles": list(rule.profiles),
-                "theorems": list(rule.theorems),
-                "targets": list(rule.tiers),
-                "controls": rule_controls(rule.id),
-                "pending": rule.pending,
-            }
-            for rule in RULES.values()
-        ],
-    }
+# targets
 
 
 def targets_document(names: Iterable[str]) -> dict[str, Any]:

@@ -491,9 +491,8 @@ def test_check_of_the_reference(tailproof: Command) -> None:
     for verdict in document["verdicts"]:
         has(verdict, "rule", "target", "tier", "verdict", "cases", "reason")
         rule = RULES[verdict["rule"]]
-        assert verdict["verdict"] in ("proved", "held", "unobserved", "not-run")
-        assert (verdict["verdict"] == "not-run") == (rule.pending is not None)
-        assert (verdict["verdict"] == "proved") == (rule.pending is None and not rule.tiers)
+        assert verdict["verdict"] in ("proved", "held", "unobserved")
+        assert (verdict["verdict"] == "proved") == (not rule.tiers)
         assert (verdict["verdict"] == "held") == (verdict["cases"] > 0)
     assert document["divergences"] == []
     suite = ElementTree.parse("c.xml").getroot()
@@ -637,11 +636,25 @@ def test_the_rules_document(tailproof: Command) -> None:
             "reason",
             "source",
             "profiles",
+            "definition",
             "theorems",
             "targets",
             "controls",
+            "places",
         )
-        assert rule["pending"] or rule["controls"]
+        assert rule["controls"]
+    asked = tailproof("rules", "--json", "lv2", "CP4").document
+    assert [rule["id"] for rule in asked["rules"]] == ["LV2", "CP4"]
+
+
+def test_rules_for_readers(tailproof: Command) -> None:
+    ended = tailproof("rules")
+    assert ended.code == 0
+    assert all(f"\n{rule}  " in f"\n{ended.out}" for rule in RULES)
+    asked = tailproof("rules", "ts1", "CP4")
+    assert asked.code == 0
+    assert [line[:3] for line in asked.out.splitlines() if line[:1].strip()] == ["TS1", "CP4"]
+    assert " tailproof/judge/saves.py:" in asked.out
 
 
 def test_the_explain_document(tailproof: Command) -> None:
