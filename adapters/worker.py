@@ -79,7 +79,8 @@ def _run_steps(session: Session, trace: Trace, progress: int | None) -> list[Obs
                 return _error(problem)
             text = f"{type(problem).__name__}: {problem}".splitlines()[0].rstrip(": ")
             failure = Failure("exception", f"{text} in {function}", traceback.format_exc(), function)
-            return [*observations, Observation(at=at, do=NAMES[type(step)], failure=failure)]
+            engine = getattr(step, "engine", 0)
+            return [*observations, Observation(at=at, do=NAMES[type(step)], failure=failure, engine=engine)]
     return observations
 
 

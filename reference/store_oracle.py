@@ -181,6 +181,9 @@ class StoreOracle(Oracle):
             loads=(*self.loading, *self.orphans),
             loaded=frozenset(self.loaded),
             failed_before=frozenset(self.misled),
+            failing=frozenset(
+                one.id for one in self.live() if self.failures[one.id] and one.state != "running"
+            ),
             refused=frozenset(failed if lead == "error" else ()),
             wiped=frozenset((present.keys() | gone) - seen.keys()),
             away=self._away(observation, view),

@@ -9,17 +9,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from adapters.protocol import Description
-from reference.oracle import Forecast
-from spec.observation import Observation, Outcome
+from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof import replay
-from tailproof.baseline import Baseline, Known
-from tailproof.coverage import Coverage, exercised
+from tailproof.coverage import Coverage
 from tailproof.coverage_store import fault_name
-from tailproof.judge.findings import Finding
 from tailproof.generate import Axes, case
 from tailproof.generate_store import StoreAxes, store_case
-from tailproof.judge.lockstep import divergences, seek
+from tailproof.judge.findings import Divergence, Finding
+from tailproof.judge.lockstep import Unjudged, divergences, exercised, seek
+from tailproof.judge.step import Step
+from tailproof.known.explain import NOTHING, Known
+from tailproof.known.model import KnownFault
 from tailproof.narrate import explain_divergence
 from tailproof.shrink import shrink
 from tailproof.targets import OpenTarget
@@ -34,15 +35,15 @@ GENERATORS = ("core", "store")
 @dataclass(frozen=True, slots=True)
 class Found:
     """A divergence that was found: the smallest trace for it, its explanation, the file it was kept in and
-    the baseline entry that covers it. `count` cases broke the same rule in the same way; `case` is the
-    index of the first."""
+    the known fault that explains it (None: it is new). `count` cases broke the same rule in the same way;
+    `case` is the index of the first."""
 
     finding: Finding
     fingerprint: str
     trace: Trace
     path: Path | None
     explanation: tuple[str, ...]
-    known: Known | None
+    known: KnownFault | None
     count: int
     case: int
     seconds: float
@@ -54,6 +55,8 @@ class FuzzReport:
     """What a fuzz run did. `seconds` is wall time without shrinking; `target_share` the share of the
     worker's time inside the target; `exercised` how often each rule could have been seen broken, `rules` how
     many cases broke each; `faults` how many steps of each kind did something to the store and were seen to;
+    `explained` counts the findings that each known fault explained, `unjudged` the observations left without
+    judgement behind a finding after which the content may be wrong.
     `interrupted` that it was stopped before its time, `lost` how many cases
     broke off because a server of the store ended that no trace had killed, by what was said."""
 
@@ -70,6 +73,8 @@ class FuzzReport:
     rules: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     found: list[Found] = field(default_factory=list)
+    explained: Counter[str] = field(default_factory=Counter)
+    unjudged: int = 0
     interrupted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
 
@@ -84,7 +89,7 @@ class FuzzReport:
 
     @property
     def broken(self) -> list[Found]:
-        """The divergences that no baseline entry covers."""
+        """The divergences that no known fault explains."""
         return [found for found in self.found if found.known is None]
 
 
@@ -93,8 +98,13 @@ class _First:
     index: int
     trace: Trace
     finding: Finding
+    fault: str
     seconds: float
     count: int = 1
+
+
+# Rule, kind and the known fault that explains it ("": none does).
+Firsts = dict[tuple[str, str, str], _First]
 
 
 def fuzz(
@@ -106,15 +116,14 @@ def fuzz(
     seconds: float | None = None,
     cases: int | None = None,
     rules: frozenset[str] = frozenset(),
-    baseline: Baseline | None = None,
-    known_as: str | None = None,
+    known: Known = NOTHING,
     folder: Path | None = None,
     omit: str = "",
     progress: Callable[[str], None] = lambda line: None,
 ) -> FuzzReport:
     """Fuzz a tier of a target, opened once per worker, for some seconds or a number of cases.
 
-    `rules`, when given, limits what counts as a divergence; `known_as` is the target's name in the baseline.
+    `rules`, when given, limits what counts as a divergence; `known` is what is known of the target.
     New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to i),
     which must then be found. A keyboard interrupt ends the run early with what it has.
 
@@ -126,26 +135,19 @@ def fuzz(
         raise ValueError("bound the run by seconds or cases")
     if tier not in GENERATORS:
         raise ValueError(f"no traces are generated for the tier {tier}")
-    baseline = baseline or Baseline()
     report = FuzzReport(target, tier, seed)
-    firsts: dict[tuple[str, str], _First] = {}
-    name = known_as or target
-
-    def passes(finding: Finding) -> bool:
-        return baseline.find(name, finding) is not None
-
+    firsts: Firsts = {}
     try:
-        _run(workers, report, firsts, rules, seconds, cases, progress, passes, omit)
+        _run(workers, report, firsts, rules, seconds, cases, progress, known, omit)
     except KeyboardInterrupt:
         report.interrupted = True
         for worker in workers:
             worker.cancel()
-    for first in firsts.values():
-        known = baseline.find(name, first.finding)
-        if not report.interrupted and known is None:
+    for first in sorted(firsts.values(), key=lambda one: bool(one.fault)):
+        if not report.interrupted and not first.fault:
             progress(f"making the first {first.finding.rule} trace small")
         try:
-            if report.interrupted:
+            if report.interrupted or first.fault:
                 found = _plain(first, known)
             else:
                 found = _explained(workers[0], first, known, omit, SHRINK_SECONDS[tier])
@@ -160,12 +162,12 @@ def fuzz(
 def _run(
     workers: Sequence[OpenTarget],
     report: FuzzReport,
-    firsts: dict[tuple[str, str], _First],
+    firsts: Firsts,
     rules: frozenset[str],
     seconds: float | None,
     cases: int | None,
     progress: Callable[[str], None],
-    passes: Callable[[Finding], bool],
+    known: Known,
     omit: str,
 ) -> None:
     began = time.monotonic()
@@ -190,22 +192,24 @@ def _run(
         trace = queued.pop(0)
         index = report.cases
         outcome = workers[index % len(workers)].finish()
-        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, passes)
+        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, known)
         report.seconds = time.monotonic() - began
         if time.monotonic() - said > _REPORT_SECONDS:
             said = time.monotonic()
-            progress(f"{report.cases} cases, {report.steps} steps, {len(firsts)} kinds of divergence")
+            new = sum(not first.fault for first in firsts.values())
+            kinds = f"{new} new and {len(firsts) - new} known kinds of divergence"
+            progress(f"{report.cases} cases, {report.steps} steps, {kinds}")
 
 
 def _judge(
     report: FuzzReport,
-    firsts: dict[tuple[str, str], _First],
+    firsts: Firsts,
     rules: frozenset[str],
     index: int,
     trace: Trace,
     outcome: Outcome,
     seconds: float,
-    passes: Callable[[Finding], bool],
+    known: Known,
 ) -> None:
     report.cases += 1
     report.steps += len(outcome.observations)
@@ -214,16 +218,18 @@ def _judge(
     report.coverage.case(trace)
     report.faults.update(_faults(trace, outcome))
 
-    def visit(seen: Observation, due: Forecast) -> None:
-        report.coverage.step(trace, seen, due)
-        report.exercised.update(exercised(trace, seen, due))
+    def visit(step: Step) -> None:
+        report.coverage.step(trace, step.observation, step.expected)
+        report.exercised.update(exercised(step))
 
     last = outcome.observations[-1].failure if outcome.observations else None
     if last is not None and last.kind == "store":
         report.lost[last.message] += 1
-    seen: set[tuple[str, str]] = set()
-    for divergence in divergences(trace, outcome, visit, passes):
-        key = (divergence.rule, divergence.finding.kind)
+    seen: set[tuple[str, str, str]] = set()
+    unjudged = Unjudged()
+    for divergence in divergences(trace, outcome, visit, known.explainer(), unjudged):
+        report.explained.update([divergence.fault] if divergence.fault else [])
+        key = (divergence.rule, divergence.finding.kind, divergence.fault)
         if key in seen or (rules and divergence.rule not in rules):
             continue
         seen.add(key)
@@ -231,7 +237,8 @@ def _judge(
         if key in firsts:
             firsts[key].count += 1
         else:
-            firsts[key] = _First(index, trace, divergence.finding, seconds)
+            firsts[key] = _First(index, trace, divergence.finding, divergence.fault, seconds)
+    report.unjudged += unjudged.observations
 
 
 def _generator(tier: str, described: Description) -> Callable[[int, int], Trace]:
@@ -251,15 +258,16 @@ def _faults(trace: Trace, outcome: Outcome) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _plain(first: _First, known: Known | None) -> Found:
+def _plain(first: _First, known: Known) -> Found:
     """The first divergence of a kind as it was met."""
+    why = () if first.fault else ("not made small: the run was interrupted",)
     return Found(
         finding=first.finding,
         fingerprint=replay.fingerprint(first.finding.rule, first.finding.kind, first.trace),
         trace=first.trace,
         path=None,
-        explanation=(first.finding.message, "not made small: the run was interrupted"),
-        known=known,
+        explanation=(first.finding.message, *why),
+        known=known.fault(first.fault),
         count=first.count,
         case=first.index,
         seconds=first.seconds,
@@ -267,34 +275,29 @@ def _plain(first: _First, known: Known | None) -> Found:
     )
 
 
-def _explained(opened: OpenTarget, first: _First, known: Known | None, omit: str, seconds: float) -> Found:
-    """The first divergence of a kind, made small unless it is known, and explained."""
-    key = (first.finding.rule, first.finding.kind)
+def _explained(opened: OpenTarget, first: _First, known: Known, omit: str, seconds: float) -> Found:
+    """The first divergence of a kind that nothing explains, made small and told."""
+    rule, kind = first.finding.rule, first.finding.kind
 
-    def fails(trace: Trace) -> bool:
-        found = seek(trace, opened.run(trace, omit), *key)
-        return found is not None and (found.rule, found.finding.kind) == key
+    def sought(trace: Trace, outcome: Outcome) -> Divergence | None:
+        found = seek(trace, outcome, rule, kind, known.explainer(), fault="")
+        return found if found is not None and (found.rule, found.finding.kind) == (rule, kind) else None
 
-    trace = first.trace if known is not None else shrink(first.trace, fails, seconds)
+    trace = shrink(first.trace, lambda trace: sought(trace, opened.run(trace, omit)) is not None, seconds)
     outcome = opened.run(trace, omit)
-    divergence = seek(trace, outcome, *key)
-    explanation: tuple[str, ...] = (
-        f"{first.finding.message} (seen once, not again when the case was repeated)",
-    )
-    finding = first.finding
-    if divergence is not None:
-        finding = divergence.finding
-        explanation = tuple(explain_divergence(trace, outcome, divergence))
-    return Found(
-        finding=finding,
-        fingerprint=replay.fingerprint(finding.rule, finding.kind, trace),
+    divergence = sought(trace, outcome)
+    if divergence is None:
+        return replace(
+            _plain(first, known),
+            trace=trace,
+            explanation=(f"{first.finding.message} (seen once, not again when the case was repeated)",),
+        )
+    return replace(
+        _plain(first, known),
+        finding=divergence.finding,
+        fingerprint=replay.fingerprint(rule, kind, trace),
         trace=trace,
-        path=None,
-        explanation=explanation,
-        known=known,
-        count=first.count,
-        case=first.index,
-        seconds=first.seconds,
+        explanation=tuple(explain_divergence(trace, outcome, divergence)),
         steps=len(trace.steps),
     )
 

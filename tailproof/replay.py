@@ -16,7 +16,7 @@ from spec.geometry import Geometry, GeometryError
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
 from tailproof.judge.findings import Divergence
-from tailproof.judge.lockstep import seek
+from tailproof.judge.lockstep import Explainer, seek
 from tailproof.targets import OpenTarget
 
 FORMAT = 1
@@ -140,19 +140,22 @@ def _parse(document: dict[str, Any]) -> ReplayFile:
     return ReplayFile(parse_trace(document["trace"]), **texts, explanation=tuple(explanation))
 
 
-def replay(opened: OpenTarget, kept: ReplayFile) -> Replayed:
-    """Run a kept trace again. FAILED: a rule breaks (as recorded or otherwise); FIXED: none does.
+def replay(opened: OpenTarget, kept: ReplayFile, explainer: Explainer | None = None) -> Replayed:
+    """Run a kept trace again. FAILED: a rule breaks (as recorded or otherwise); FIXED: none does. The
+    explainer tells which known fault that is.
 
     Raises:
         TargetProblem: when the target cannot be run.
         TraceError: when the target refuses the trace.
     """
     outcome = opened.run(kept.trace)
-    divergence = seek(kept.trace, outcome, kept.rule, kept.kind)
+    divergence = seek(kept.trace, outcome, kept.rule, kept.kind, explainer)
     if divergence is None:
         return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace")
     finding = divergence.finding
     text = f"{finding.rule}: {finding.message}"
     if kept.rule and (finding.rule, finding.kind) != (kept.rule, kept.kind):
         text = f"{text} (recorded was {kept.rule} {kept.kind})"
+    if divergence.fault:
+        text = f"{text} (known: {divergence.fault})"
     return Replayed("FAILED", text, divergence)

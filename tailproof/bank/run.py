@@ -7,18 +7,19 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from adapters.protocol import Description
-from reference.oracle import Forecast
 from spec.geometry import GeometryError
-from spec.observation import Observation, Outcome
+from spec.observation import Outcome
 from spec.trace import Trace, TraceError
 from tailproof.bank.cases import Bank, Case, Play
-from tailproof.baseline import Baseline
 from tailproof.environments import EnvironmentProblem
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
-from tailproof.judge.lockstep import divergences, harmless
+from tailproof.judge.lockstep import Explainer, Unjudged, divergences
+from tailproof.judge.step import Step
+from tailproof.known.explain import Known
+from tailproof.known.model import Baseline
 from tailproof.process import TargetProblem
 from tailproof.seeds import hit_of
-from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
+from tailproof.targets import OpenTarget, Target, open_target, release_line, tier_states
 
 # From bad to good; of several traces of a case, the worst one counts.
 VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not apply")
@@ -28,12 +29,11 @@ VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not appl
 class Cell:
     """What a case came to on a target.
 
-    `verdict`: "fails" when a rule of the case is broken and the baseline does not know it, "known" when it
+    `verdict`: "fails" when a rule of the case is broken and no known fault explains it, "known" when one
     does, "holds" when none is, "hidden" when another rule broke in a way that leaves the rest of the run
     without judgement or takes the hits away that the case is about, "does not apply" when the target lacks
     what the trace asks for, "could not run" else.
-    `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is outside the
-    baseline. `play` and `profile` name the run that this is about.
+    `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is not explained. `play` and `profile` name the run that this is about.
     """
 
     verdict: str
@@ -62,7 +62,7 @@ class Matrix:
 
     @property
     def exit_code(self) -> int:
-        """1 when something broke outside the baseline, 3 when something could not run, else 0."""
+        """1 when something broke that no known fault explains, 3 when something could not run, else 0."""
         cells = [cell for row in self.cells.values() for cell in row.values()]
         if any(cell.unknown for cell in cells):
             return 1
@@ -98,7 +98,7 @@ def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Cal
 
 def _column(target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline) -> dict[str, Cell]:
     described, states = opened.describe(), tier_states(target)
-    known_as = baseline_name(target, opened)
+    known = Known(baseline, release_line(target, opened).line)
     cells: dict[str, list[Cell]] = {case.report: [] for case in bank.cases if case.traces}
     for play in bank.plays.values():
         cases = [case for case in bank.cases if play.name in case.traces]
@@ -107,7 +107,7 @@ def _column(target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline) 
                 cells[case.report].append(Cell("could not run", state, play=play.name))
             continue
         for trace in profiled(play.trace, described):
-            for case, cell in _played(opened, known_as, baseline, play, trace, cases):
+            for case, cell in _played(opened, known, play, trace, cases):
                 cells[case.report].append(cell)
     return {
         report: min(found, key=lambda cell: VERDICTS.index(cell.verdict)) for report, found in cells.items()
@@ -125,8 +125,7 @@ def profiled(trace: Trace, described: Description) -> Iterator[Trace]:
 
 def _played(
     opened: OpenTarget,
-    known_as: str,
-    baseline: Baseline,
+    known: Known,
     play: Play,
     trace: Trace,
     cases: Sequence[Case],
@@ -140,48 +139,55 @@ def _played(
         return
     for case in cases:
         try:
-            cell = judged(case, trace, outcome, play.hits.get(profile, {}), known_as, baseline)
+            cell = judged(case, trace, outcome, play.hits.get(profile, {}), known)
         except IncompleteError as problem:
             cell = Cell("could not run", str(problem))
         yield case, replace(cell, play=play.name, profile=profile)
 
 
-def judged(
-    case: Case,
-    trace: Trace,
-    outcome: Outcome,
-    hits: Mapping[str, int],
-    known_as: str,
-    baseline: Baseline,
-) -> Cell:
+@dataclass(frozen=True, slots=True)
+class _Aside:
+    """Lets pass what a case is not about, so that the rest of the run is judged."""
+
+    rules: Sequence[str]
+    known: Explainer
+
+    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
+        names = self.known.explain(step, findings)
+        return [
+            name or ("" if finding.rule in self.rules else _UNKNOWN)
+            for finding, name in zip(findings, names, strict=True)
+        ]
+
+    def follow(self, step: Step) -> None:
+        self.known.follow(step)
+
+
+_UNKNOWN = "unknown"
+
+
+def judged(case: Case, trace: Trace, outcome: Outcome, hits: Mapping[str, int], known: Known) -> Cell:
     """What a run comes to for a case; `hits` are those that it must have.
 
     Raises:
         IncompleteError: when the run was not watched to its end.
     """
-    seen = 0
-
-    def visit(observation: Observation, forecast: Forecast) -> None:
-        nonlocal seen
-        seen += 1
-
-    found: list[Divergence] = list(
-        divergences(trace, outcome, visit, passes=lambda finding: finding.rule not in case.rules)
-    )
-    mine = [one.finding for one in found if one.rule in case.rules]
+    unjudged = Unjudged()
+    aside = _Aside(case.rules, known.explainer())
+    found: list[Divergence] = list(divergences(trace, outcome, explainer=aside, unjudged=unjudged))
+    mine = [one for one in found if one.rule in case.rules]
     others = tuple(dict.fromkeys(one.finding for one in found if one.rule not in case.rules))
-    strange = [one for one in (*mine, *others) if baseline.find(known_as, one) is None]
+    strange = any(one.fault in ("", _UNKNOWN) for one in found)
     if mine:
-        worst = next((one for one in mine if one in strange), mine[0])
-        verdict = "fails" if worst in strange else "known"
-        return Cell(verdict, worst.message, worst, others, bool(strange))
-    if seen < len(outcome.observations) or not all(map(harmless, others)):
-        return Cell("hidden", others[-1].message, others[-1], others[:-1], bool(strange))
+        worst = next((one for one in mine if not one.fault), mine[0])
+        return Cell("known" if worst.fault else "fails", worst.finding.message, worst.finding, others, strange)
+    if unjudged.observations or any(one.lasting for one in others):
+        return Cell("hidden", others[-1].message, others[-1], others[:-1], strange)
     if wrong := _wrong_hit(case, outcome, hits):
         if others:
-            return Cell("hidden", wrong.message, others[0], others[1:], bool(strange))
+            return Cell("hidden", wrong.message, others[0], others[1:], strange)
         return Cell("fails", wrong.message, wrong, (), True)
-    return Cell("holds", "", None, others, bool(strange))
+    return Cell("holds", "", None, others, strange)
 
 
 def _wrong_hit(case: Case, outcome: Outcome, hits: Mapping[str, int]) -> Finding | None:

@@ -22,7 +22,7 @@ def broken_off(step: Step, failure: Failure) -> Iterator[Finding]:
     text = f"the target broke off ({failure.kind}): {failure.message}"
     rule = "LV1"
     if failure.kind == "stuck":
-        waiting = [one.id for one in step.oracle.live() if one.id in step.expected.store.failed_before]
+        waiting = [one.id for one in step.oracle.live() if one.id in step.expected.store.failing]
         rule = broken_by_hang(bool(waiting))
         text = f"{text}; the load of {' and '.join(waiting)} has failed" if waiting else text
     yield Finding(rule, kind, text)

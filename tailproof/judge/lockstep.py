@@ -7,7 +7,7 @@ version of any system, and no defect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reference.store_oracle import oracles
@@ -53,9 +53,7 @@ class Unjudged:
     observations: int = 0
 
 
-def compare(
-    trace: Trace, outcome: Outcome, visit: Callable[[Step], None] | None = None
-) -> Divergence | None:
+def compare(trace: Trace, outcome: Outcome, visit: Callable[[Step], None] | None = None) -> Divergence | None:
     """Judge a whole run; the first divergence, None when every comparison holds.
 
     `visit` is called with every step, for coverage counts.
@@ -117,32 +115,50 @@ def divergences(
 
 
 def seek(
-    trace: Trace, outcome: Outcome, rule: str, kind: str, explainer: Explainer | None = None
+    trace: Trace,
+    outcome: Outcome,
+    rule: str,
+    kind: str,
+    explainer: Explainer | None = None,
+    fault: str | None = None,
 ) -> Divergence | None:
-    """The divergence of a rule and kind, looked for past others where that can be; else the first one.
+    """The divergence of a rule and kind, and where it is given, explained by that fault ("": by none), looked
+    for past others where that can be; else the first one.
 
     Raises:
         IncompleteError: as `compare` does.
     """
-    found = list(divergences(trace, outcome, explainer=_Past(rule, kind, explainer or Nothing())))
-    wanted = (one for one in found if (one.rule, one.finding.kind) == (rule, kind))
-    return next(wanted, next(iter(found), None))
+    past = _Past(rule, kind, explainer or Nothing(), fault)
+    found = list(divergences(trace, outcome, explainer=past))
+    wanted = (one for one in found if past.wants(one.finding, one.fault))
+    first = next(wanted, next(iter(found), None))
+    return replace(first, fault="") if first is not None and first.fault == _PASSED else first
+
+
+_PASSED = "passed"
 
 
 @dataclass(slots=True)
 class _Past:
-    """Lets everything pass but one rule and kind; what a known fault explains keeps its name."""
+    """Lets everything pass but what is looked for; what a known fault explains keeps its name."""
 
     rule: str
     kind: str
     inner: Explainer
+    fault: str | None
+
+    def wants(self, finding: Finding, fault: str) -> bool:
+        """Whether this is what is looked for."""
+        return (finding.rule, finding.kind) == (self.rule, self.kind) and self.fault in (None, fault)
 
     def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
+        """What the inner explainer says; what nothing explains and nobody looks for has passed."""
         names = self.inner.explain(step, findings)
-        passed = [(one.rule, one.kind) != (self.rule, self.kind) for one in findings]
-        return [name or ("passed" if passes else "") for name, passes in zip(names, passed, strict=True)]
+        pairs = zip(findings, names, strict=True)
+        return [name or ("" if self.wants(finding, name) else _PASSED) for finding, name in pairs]
 
     def follow(self, step: Step) -> None:
+        """The inner explainer follows."""
         self.inner.follow(step)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from tailproof.judge.findings import Finding
-from tailproof.judge.lockstep import Explainer
 from tailproof.judge.step import Step
-from tailproof.known.model import Baseline, KnownFault
+from tailproof.known.model import Baseline, BaselineError, KnownFault
 from tailproof.known.quirks import content, endings, loads, lookup, registration, saves, split, told
 from tailproof.known.quirks.case import QUIRKS, Case
 from tailproof.known.quirks.witness import Witness
 
+# The rooms of the quirks, which register themselves when they are imported.
 ROOMS = (split, lookup, registration, content, told, saves, loads, endings)
 
 
@@ -42,7 +43,30 @@ class Explanations:
         self._witnesses[step.observation.engine].follow(step)
 
 
-def explaining(baseline: Baseline, line: str) -> Callable[[], Explainer]:
-    """What makes an explainer for each run of a target of a release line ("": nothing is known)."""
-    faults = baseline.in_force(line)
-    return lambda: Explanations(faults)
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of one target: the faults of its release `line` ("": nothing is known).
+
+    Raises:
+        BaselineError: when a fault names a quirk that there is not.
+    """
+
+    baseline: Baseline = field(default_factory=Baseline)
+    line: str = ""
+
+    def __post_init__(self) -> None:
+        for fault in self.baseline.faults:
+            for name in fault.quirks:
+                if name not in QUIRKS:
+                    raise BaselineError(f"{fault.id}: there is no quirk {name!r}")
+
+    def explainer(self) -> Explanations:
+        """What explains the findings of one run."""
+        return Explanations(self.baseline.in_force(self.line))
+
+    def fault(self, name: str) -> KnownFault | None:
+        """The fault of an id; None for ""."""
+        return next((fault for fault in self.baseline.faults if fault.id == name), None)
+
+
+NOTHING = Known()

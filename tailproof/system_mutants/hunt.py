@@ -1,4 +1,4 @@
-"""Fuzzes a target until the first divergence that no baseline entry covers: how long a fault stays unseen."""
+"""Fuzzes a target until the first divergence that no known fault explains: how long a fault stays unseen."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from spec.geometry import GeometryError
 from spec.trace import Trace, TraceError
-from tailproof.baseline import Baseline
 from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.generate import case
 from tailproof.judge.lockstep import divergences
+from tailproof.known.explain import Known
 from tailproof.process import TargetProblem, Worker
 
 _AHEAD = 3
@@ -36,8 +36,7 @@ class Hunted:
 
 def hunt(
     worker: Worker,
-    known_as: str,
-    baseline: Baseline,
+    known: Known,
     *,
     seed: int,
     seconds: float,
@@ -46,7 +45,7 @@ def hunt(
 ) -> Hunted:
     """Run generated cases on a target until one diverges, for at most some seconds, or a number of cases.
 
-    `known_as` is the name under which the baseline knows the target; `progress` is told the number of cases.
+    `known` is what is known of the target; `progress` is told the number of cases.
     """
     try:
         worker.describe()
@@ -68,7 +67,7 @@ def hunt(
                 started += 1
             judged += 1
             trace = waiting.pop(0)
-            finding = _first(trace, worker, known_as, baseline)
+            finding = _first(trace, worker, known)
         except (TargetProblem, TraceError, GeometryError, IncompleteError) as problem:
             worker.cancel()
             return Hunted(None, str(problem).splitlines()[0], judged, passed())
@@ -80,9 +79,6 @@ def hunt(
     return Hunted(None, "", judged, passed())
 
 
-def _first(trace: Trace, worker: Worker, known_as: str, baseline: Baseline) -> Finding | None:
-    def known(finding: Finding) -> bool:
-        return baseline.find(known_as, finding) is not None
-
-    found = (one.finding for one in divergences(trace, worker.finish(), passes=known))
-    return next((finding for finding in found if not known(finding)), None)
+def _first(trace: Trace, worker: Worker, known: Known) -> Finding | None:
+    found = divergences(trace, worker.finish(), explainer=known.explainer())
+    return next((one.finding for one in found if not one.fault), None)

@@ -54,7 +54,9 @@ def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
     if not live or not all(waits(one) for one in running):
         return False
     full = len(running) >= step.configuration.live
-    return full or not queue or any(waits(one) for one in queue)
+    # In a pool that does not hold everything those that wait hold what the queue needs.
+    blocked = bool(running) and not step.expected.roomy
+    return full or blocked or not queue or any(waits(one) for one in queue)
 
 
 @quirk("media.kept_for_the_next_token")

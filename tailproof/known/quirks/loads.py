@@ -45,12 +45,12 @@ def _waiting(case: Case) -> list[History]:
 
 @quirk("loads.reserves_twice")
 def reserves_for_itself(case: Case, finding: Finding) -> bool:
-    """A request whose load failed still counts among the prefills in flight, so it is admitted only where it
-    fits beside what it needs itself."""
+    """Requests whose load failed still count among the prefills in flight, so one is admitted only where it
+    fits beside what all of them need, itself too."""
     if finding.kind != "stuck" or finding.rule != "LV2":
         return False
-    free = case.step.observation.free
-    return any(2 * blocks_of(case.step, one.known) > free for one in _waiting(case))
+    needs = [blocks_of(case.step, one.known) for one in _waiting(case)]
+    return any(need + sum(needs) > case.step.observation.free for need in needs)
 
 
 @quirk("loads.retried")

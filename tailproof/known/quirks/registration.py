@@ -7,8 +7,6 @@ Source: vllm/v1/core/single_type_kv_cache_manager.py, `cache_blocks`, `_cache_pa
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reference.history import History
 from reference.oracle import ChunkForecast
 from reference.publish import publications
@@ -189,7 +187,7 @@ def read_from(case: Case, finding: Finding) -> bool:
 def _put_from(case: Case, finding: Finding) -> bool:
     """Whether the state of a block that a chunk ran past was put into the store under the block's end."""
     entry, step = finding.entry, case.step
-    if finding.kind != "put-wrong" or entry is None or step.kind(entry) != "mamba":
+    if finding.kind not in ("put-wrong", "put-stray") or entry is None or step.kind(entry) != "mamba":
         return False
     now = [block_end_inside(step, one) for one in step.expected.chunks if step.begins(one.history, entry)]
     return entry.position in now or step.key(entry) in case.witness.overrun
@@ -259,7 +257,8 @@ def _registers_stray(case: Case, finding: Finding, name: str) -> bool:
     return any(
         case.step.begins(chunk.history, entry)
         and case.due_to(
-            name, lambda wrong, chunk=chunk: entry.position in registered(case, chunk, wrong)  # type: ignore[misc]
+            name,
+            lambda wrong, chunk=chunk: entry.position in registered(case, chunk, wrong),  # type: ignore[misc]
         )
         for chunk in case.step.expected.chunks
     )
@@ -378,8 +377,12 @@ def moves_the_tail_past_hashes(case: Case, finding: Finding) -> bool:
     geometry, history = step.geometry, step.histories[entry.request]
     group = geometry.groups[entry.group]
     tail = attention_tail(history.prompt, geometry.unit, group.drops, geometry.hash_lookahead)
-    moved = (history.prompt - 1) // geometry.unit * geometry.unit
-    same = (tail - 1) // group.block == (moved - 1) // group.block
-    if geometry.hash_lookahead < 2 or entry.position != tail or not tail < moved or not same:
+    if geometry.hash_lookahead < 2 or entry.position != tail:
         return False
-    return step.cache.key(entry.group, history, moved) in _visible_after(step)
+    end = -(-tail // group.block) * group.block
+    most = min((history.prompt - 1) // geometry.unit * geometry.unit, end)
+    visible = _visible_after(step)
+    return any(
+        step.cache.key(entry.group, history, moved) in visible
+        for moved in range(tail + geometry.unit, most + 1, geometry.unit)
+    )
