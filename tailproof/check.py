@@ -16,7 +16,7 @@ from tailproof.fuzz import GENERATORS, Found, FuzzReport, fuzz
 from tailproof.process import TargetProblem
 from tailproof.prove import ProveReport, prove
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
+from tailproof.targets import OpenTarget, Target, baseline_name, open_target, release_line, tier_states
 
 VERDICTS = ("broken", "known", "proved", "held", "unobserved", "not-run")
 
@@ -91,9 +91,11 @@ def check(
     folder: Path | None,
     progress: Callable[[str], None],
     proofs: bool = True,
+    line: str | None = None,
 ) -> CheckReport:
     """Check targets one after the other; `seconds` bounds the fuzzing of each, all its tiers together.
-    Without `proofs` the theorems are left out.
+    Without `proofs` the theorems are left out. `line` is the release line whose known faults count for all
+    targets, where it is not their own.
 
     A target that cannot be run becomes a problem of the report, the others go on.
     """
@@ -116,7 +118,8 @@ def check(
             with closing(open_target(target, progress)) as opened:
                 version = opened.describe().version
                 progress(f"{name}: version {version} is ready, the first case starts")
-                known_as = baseline_name(target, opened)
+                progress(f"{name}: {release_line(target, opened, line).why}")
+                known_as = baseline_name(target, opened, line)
                 _check_target(report, target, known_as, opened, seconds, baseline, folder, progress)
         except (TargetProblem, EnvironmentProblem) as problem:
             report.problems.append(str(problem))

@@ -28,6 +28,7 @@ from tailproof.options import (
     json_file_option,
     json_flag,
     known_rules,
+    line_option,
     progress_line,
     say,
     seed_option,
@@ -46,6 +47,7 @@ from tailproof.targets import (
     baseline_name,
     must_run,
     open_target,
+    release_line,
     tier_states,
 )
 from tailproof.wheels import SourceProblem
@@ -69,6 +71,7 @@ def cli() -> None:
 )
 @seed_option
 @baseline_option
+@line_option
 @json_file_option
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="JUnit XML.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
@@ -88,6 +91,7 @@ def check_command(
     seconds: float,
     seed: int | None,
     baseline: Path | None,
+    line: str | None,
     json_file: Path | None,
     junit: Path | None,
     html: Path | None,
@@ -105,6 +109,7 @@ def check_command(
         seconds=seconds,
         seed=drawn_seed(seed),
         baseline=known,
+        line=line,
         folder=out,
         progress=progress_line(),
         proofs=proofs,
@@ -129,6 +134,7 @@ def check_command(
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
 @click.option("--reach", is_flag=True, help="Show how often each phase was met under each feature.")
 @baseline_option
+@line_option
 @json_file_option
 @click.option(
     "--omit",
@@ -156,6 +162,7 @@ def fuzz_command(
     reach: bool,
     omit: str,
     baseline: Path | None,
+    line: str | None,
     json_file: Path | None,
     out: Path,
 ) -> None:
@@ -176,6 +183,7 @@ def fuzz_command(
             opened.append(stack.enter_context(closing(open_target(parsed, progress))))
             opened[-1].describe()
             must_run(parsed, tier)
+        progress(release_line(parsed, opened[0], line).why)
         found = fuzz(
             opened,
             target,
@@ -185,7 +193,7 @@ def fuzz_command(
             cases=cases,
             rules=frozenset(rules),
             baseline=known,
-            known_as=baseline_name(parsed, opened[0]),
+            known_as=baseline_name(parsed, opened[0], line),
             folder=None if omit else out,
             omit=omit,
             progress=progress,

@@ -10,7 +10,7 @@ import click
 
 from spec.rules import RULES
 from spec.trace import TraceError
-from tailproof.targets import DEFAULT
+from tailproof.targets import DEFAULT, line_of
 
 # Steps of the content check that can be left out; the second kind belongs to the store tier.
 CONTENT_STEPS, STORE_STEPS = "abcdefg", "hi"
@@ -57,6 +57,22 @@ def baseline_option(function: Callable[..., None]) -> Callable[..., None]:
         type=click.Path(path_type=Path),
         metavar="F",
         help="Known divergences (default: the shipped file).",
+    )(function)
+
+
+def _line(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else line_of(value)
+
+
+def line_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--as`, as `line`: a known release line, or None."""
+    return click.option(
+        "--as",
+        "line",
+        default=None,
+        metavar="L",
+        callback=_line,
+        help="Release line whose known divergences count, as vllm==0.33.0 or 0.33 (default: the target's).",
     )(function)
 
 

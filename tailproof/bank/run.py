@@ -18,7 +18,7 @@ from tailproof.findings import Divergence, Finding, IncompleteError
 from tailproof.lockstep import divergences, harmless
 from tailproof.process import TargetProblem
 from tailproof.seeds import hit_of
-from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
+from tailproof.targets import OpenTarget, Target, baseline_name, open_target, release_line, tier_states
 
 # From bad to good; of several traces of a case, the worst one counts.
 VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not apply")
@@ -73,8 +73,15 @@ class Matrix:
         return sum(row[target].verdict == verdict for row in self.cells.values() if target in row)
 
 
-def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Callable[[str], None]) -> Matrix:
-    """Run the bank on each target, one after the other, each in a worker of its own.
+def run_bank(
+    names: Sequence[str],
+    bank: Bank,
+    baseline: Baseline,
+    progress: Callable[[str], None],
+    line: str | None = None,
+) -> Matrix:
+    """Run the bank on each target, one after the other, each in a worker of its own. `line` is the release
+    line whose known faults count for all of them, where it is not their own.
 
     Raises:
         TargetNameError: for a name that means nothing.
@@ -85,7 +92,8 @@ def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Cal
         progress(f"{name}: starting")
         try:
             with closing(open_target(target, progress)) as opened:
-                column = _column(target, opened, bank, baseline)
+                progress(f"{name}: {release_line(target, opened, line).why}")
+                column = _column(target, opened, bank, baseline, baseline_name(target, opened, line))
         except (TargetProblem, EnvironmentProblem) as problem:
             matrix.problems[name] = str(problem)
             column = {report: Cell("could not run", str(problem)) for report in matrix.cells}
@@ -96,9 +104,10 @@ def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Cal
     return matrix
 
 
-def _column(target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline) -> dict[str, Cell]:
+def _column(
+    target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline, known_as: str
+) -> dict[str, Cell]:
     described, states = opened.describe(), tier_states(target)
-    known_as = baseline_name(target, opened)
     cells: dict[str, list[Cell]] = {case.report: [] for case in bank.cases if case.traces}
     for play in bank.plays.values():
         cases = [case for case in bank.cases if play.name in case.traces]
