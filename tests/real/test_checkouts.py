@@ -1,4 +1,4 @@
-"""A checkout as it really is: what it has is found by looking, whatever its version says and its path holds."""
+"""A checkout as it is: what it has is found by looking, whatever its version says and its path holds."""
 
 from __future__ import annotations
 
