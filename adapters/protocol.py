@@ -36,7 +36,8 @@ class Description:
     """What a worker says of its target: `tiers` maps each tier to "ready" or the reason why not,
     `replaced` lists the parts of the real system that the adapter stands in for, `profiles` the rule sets
     that it runs under with EAGLE (the one it uses by itself first), `lacks` the features that it does not
-    have, which are then neither drawn nor judged."""
+    have, which are then neither drawn nor judged, `line` the release line ("0.32") whose marks it has, and
+    `origin` the absolute path of the package's file that was imported (both empty where there is none)."""
 
     name: str
     version: str
@@ -44,6 +45,8 @@ class Description:
     replaced: tuple[str, ...] = ()
     profiles: tuple[str, ...] = ("drop",)
     lacks: tuple[str, ...] = ()
+    line: str = ""
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)

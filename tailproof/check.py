@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from proofs.catalogue import spec_theorems
 from spec.rules import RULES
-from tailproof import replay
-from tailproof.baseline import Baseline, Known
+from tailproof.against import Base, sign
 from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import GENERATORS, Found, FuzzReport, fuzz
+from tailproof.known.explain import Known
+from tailproof.known.model import Baseline
+from tailproof.known_traces import FaultSeen, KnownResult, faults_seen, known_results
 from tailproof.process import TargetProblem
 from tailproof.prove import ProveReport, prove
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OpenTarget, Target, baseline_name, open_target, tier_states
+from tailproof.targets import OpenTarget, Target, open_target, release_line, tier_states
 
 VERDICTS = ("broken", "known", "proved", "held", "unobserved", "not-run")
 
@@ -35,15 +38,6 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownResult:
-    """A baseline entry run again."""
-
-    known: Known
-    target: str
-    result: replay.Replayed
-
-
-@dataclass(frozen=True, slots=True)
 class Skipped:
     """A tier of a target that was not run, and why."""
 
@@ -54,13 +48,15 @@ class Skipped:
 
 @dataclass(slots=True)
 class CheckReport:
-    """Everything that a check saw. `proofs` are the spec's theorems (None: not reached), `skipped` tiers that
-    could not run, `problems` targets that could not or broke down, one line each."""
+    """Everything that a check saw. `proofs` are the spec's theorems (None: not reached), `known` the kept
+    traces of known faults, `faults` what was seen of each, `skipped` tiers that could not run, `problems`
+    targets that could not or broke down, one line each."""
 
     seed: int
     proofs: ProveReport | None = None
     seeds: list[SeedResult] = field(default_factory=list)
     known: list[KnownResult] = field(default_factory=list)
+    faults: list[FaultSeen] = field(default_factory=list)
     fuzzed: list[FuzzReport] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
@@ -78,7 +74,7 @@ class CheckReport:
         if any(verdict.verdict == "broken" for verdict in self.verdicts):
             return 1
         loose = any(verdict.verdict in ("unobserved", "not-run") for verdict in self.verdicts)
-        failed = any(item.result.verdict == "ERROR" for item in self.known)
+        failed = any(item.verdict == "ERROR" for item in self.known)
         return 3 if self.problems or self.interrupted or failed or (strict and loose) else 0
 
 
@@ -91,9 +87,13 @@ def check(
     folder: Path | None,
     progress: Callable[[str], None],
     proofs: bool = True,
+    line: str | None = None,
+    against: str | None = None,
 ) -> CheckReport:
     """Check targets one after the other; `seconds` bounds the fuzzing of each, all its tiers together.
-    Without `proofs` the theorems are left out.
+    Without `proofs` the theorems are left out. `line` is the release line whose known faults count for all
+    targets, where it is not their own. `against` is the name of a base: then only what the base does not show
+    on the same cases counts.
 
     A target that cannot be run becomes a problem of the report, the others go on.
     """
@@ -113,11 +113,17 @@ def check(
         progress(f"{name}: starting")
         try:
             target = Target.parse(name)
-            with closing(open_target(target, progress)) as opened:
+            with ExitStack() as stack:
+                opened = stack.enter_context(closing(open_target(target, progress)))
                 version = opened.describe().version
                 progress(f"{name}: version {version} is ready, the first case starts")
-                known_as = baseline_name(target, opened)
-                _check_target(report, target, known_as, opened, seconds, baseline, folder, progress)
+                ours = release_line(target, opened, line)
+                progress(f"{name}: {ours.why}")
+                known = Known(baseline, ours.line)
+                base = None
+                if against is not None:
+                    base = open_base(stack, against, baseline, 1, progress)
+                _check_target(report, target, known, opened, base, seconds, folder, progress)
         except (TargetProblem, EnvironmentProblem) as problem:
             report.problems.append(str(problem))
             report.verdicts.extend(_not_run(name, str(problem)))
@@ -128,29 +134,45 @@ def check(
     return report
 
 
+def open_base(
+    stack: ExitStack, name: str, baseline: Baseline, workers: int, progress: Callable[[str], None]
+) -> Base:
+    """The target that another one is compared with, opened for as many workers.
+
+    Raises:
+        TargetProblem: when it cannot be run here.
+        EnvironmentProblem: when its environment cannot be built.
+        TargetNameError: when there is no such target.
+    """
+    target = Target.parse(name)
+    opened = [stack.enter_context(closing(open_target(target, progress))) for _ in range(workers)]
+    ours = release_line(target, opened[0])
+    progress(f"compared with {name}: {ours.why}")
+    return Base(name, opened, Known(baseline, ours.line))
+
+
 def _check_target(
     report: CheckReport,
     target: Target,
-    known_as: str,
+    known: Known,
     opened: OpenTarget,
+    base: Base | None,
     seconds: float,
-    baseline: Baseline,
     folder: Path | None,
     progress: Callable[[str], None],
 ) -> None:
     name = target.name
-    report.seeds.extend(run_seeds({name: opened}))
+    beside = {base.name: base.workers[0]} if base is not None else {}
+    report.seeds.extend(run_seeds({name: opened, **beside}))
     progress(f"{name}: {len(report.seeds)} seed cases done")
     state = tier_states(target)["store"]
     if state != "ready":
         report.skipped.append(Skipped(name, "store", state))
-    for known in baseline.of(known_as):
-        kept = replay.read_named(baseline.folder / known.trace)
-        if kept.tier == "store" and state != "ready":
-            result = replay.Replayed("NOT-RUN", state)
-        else:
-            result = replay.replay(opened, kept)
-        report.known.append(KnownResult(known, name, result))
+
+    def unable(tier: str) -> str:
+        return state if tier == "store" and state != "ready" else ""
+
+    report.known.extend(known_results(name, opened, known, base, unable))
     tiers = [tier for tier in GENERATORS if tier == "core" or state == "ready"]
     progress(f"{name}: {len(report.known)} known traces done, fuzzing for {seconds:.0f} s")
     fuzzed: dict[str, FuzzReport] = {}
@@ -165,8 +187,8 @@ def _check_target(
                 seed=report.seed,
                 tier=tier,
                 seconds=seconds / len(tiers),
-                baseline=baseline,
-                known_as=known_as,
+                known=known,
+                base=base,
                 folder=folder,
                 progress=_saying(progress, f"{name}, {tier}"),
             )
@@ -180,7 +202,11 @@ def _check_target(
         report.fuzzed.append(fuzzed[tier])
         report.interrupted |= fuzzed[tier].interrupted
         report.problems.extend(f"{name}, {tier}: {line}" for line in fuzzed[tier].lost_lines())
-    report.verdicts.extend(_verdicts(report, name, known_as, fuzzed, baseline))
+    explained: Counter[str] = Counter()
+    for one in fuzzed.values():
+        explained.update(one.explained)
+    report.faults.extend(faults_seen(name, known, report.known, explained))
+    report.verdicts.extend(_verdicts(report, name, fuzzed, base))
 
 
 def _saying(progress: Callable[[str], None], whose: str) -> Callable[[str], None]:
@@ -188,9 +214,9 @@ def _saying(progress: Callable[[str], None], whose: str) -> Callable[[str], None
 
 
 def _verdicts(
-    report: CheckReport, name: str, known_as: str, fuzzed: Mapping[str, FuzzReport], baseline: Baseline
+    report: CheckReport, name: str, fuzzed: Mapping[str, FuzzReport], base: Base | None
 ) -> list[Verdict]:
-    broken, known = _breaches(report, name, known_as, fuzzed, baseline)
+    broken, known = _breaches(report, name, fuzzed, base)
     verdicts = []
     for rule in RULES.values():
         # What no tier is said to observe is for the theorems alone.
@@ -199,9 +225,7 @@ def _verdicts(
             tier for tier in rule.tiers if tier in fuzzed
         ]
         tier, cases = ", ".join(tiers or rule.tiers) or "core", sum(reached.values())
-        if rule.pending is not None:
-            verdict, reason = "not-run", rule.pending
-        elif refuted := _not_proved(report, rule.id, "refuted"):
+        if refuted := _not_proved(report, rule.id, "refuted"):
             verdict, reason = "broken", f"refuted for the spec itself: {refuted}"
         elif rule.id in broken:
             verdict, reason = "broken", broken[rule.id]
@@ -220,28 +244,29 @@ def _verdicts(
 
 
 def _breaches(
-    report: CheckReport, name: str, known_as: str, fuzzed: Mapping[str, FuzzReport], baseline: Baseline
+    report: CheckReport, name: str, fuzzed: Mapping[str, FuzzReport], base: Base | None
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Rules that were broken, each with what was seen, and those known to be, each with its entries."""
+    """Rules that were broken, each with what was seen, and those known to be, each with its faults."""
     broken: dict[str, str] = {}
     known: dict[str, list[str]] = {}
     for result in report.seeds:
         divergence = result.divergences.get(name)
-        if divergence is not None and baseline.find(known_as, divergence.finding) is None:
+        theirs = result.divergences.get(base.name) if base is not None else None
+        same = (
+            theirs is not None and divergence is not None and sign(theirs.finding) == sign(divergence.finding)
+        )
+        if divergence is not None and not same:
             broken[divergence.rule] = f"seed case {result.case.id}: {divergence.finding.message}"
     for item in report.known:
-        divergence = item.result.divergence
-        if item.target != name or divergence is None:
-            continue
-        if entry := baseline.find(known_as, divergence.finding):
-            known.setdefault(divergence.rule, []).append(entry.id)
-        else:
-            broken[divergence.rule] = f"known trace {item.known.id}: {divergence.finding.message}"
+        if item.target == name and item.verdict == "broken":
+            broken[item.rule] = f"known trace of {item.fault.id}: {item.detail}"
+        elif item.target == name and item.verdict == "known":
+            known.setdefault(item.trace.rule, []).append(item.fault.id)
     for found in (found for tier in fuzzed.values() for found in tier.found):
-        if found.known is None:
-            broken[found.finding.rule] = found.finding.message
+        if found.fault:
+            known.setdefault(found.finding.rule, []).append(found.fault)
         else:
-            known.setdefault(found.finding.rule, []).append(found.known.id)
+            broken[found.finding.rule] = found.finding.message
     return broken, known
 
 

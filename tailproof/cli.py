@@ -16,18 +16,21 @@ from spec.trace import TraceError
 from tailproof import environments, explain, prove, report, rule_report
 from tailproof.bank.cases import BankError
 from tailproof.bank.command import bank_command
-from tailproof.baseline import BaselineError, load
-from tailproof.check import check
-from tailproof.judge.findings import IncompleteError
+from tailproof.check import check, open_base
 from tailproof.fuzz import GENERATORS, fuzz
+from tailproof.judge.findings import IncompleteError
+from tailproof.known.explain import Known
+from tailproof.known.model import BaselineError, load
 from tailproof.options import (
     STORE_STEPS,
+    against_option,
     baseline_option,
     content_steps,
     drawn_seed,
     json_file_option,
     json_flag,
     known_rules,
+    line_option,
     progress_line,
     say,
     seed_option,
@@ -43,9 +46,9 @@ from tailproof.targets import (
     TIERS,
     Target,
     TargetNameError,
-    baseline_name,
     must_run,
     open_target,
+    release_line,
     tier_states,
 )
 from tailproof.wheels import SourceProblem
@@ -69,6 +72,8 @@ def cli() -> None:
 )
 @seed_option
 @baseline_option
+@line_option
+@against_option
 @json_file_option
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="JUnit XML.")
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
@@ -88,6 +93,8 @@ def check_command(
     seconds: float,
     seed: int | None,
     baseline: Path | None,
+    line: str | None,
+    against: str | None,
     json_file: Path | None,
     junit: Path | None,
     html: Path | None,
@@ -97,14 +104,15 @@ def check_command(
 ) -> None:
     """The main job: theorems, seed table, known traces and fuzzing; one verdict per rule."""
     names = targets or (DEFAULT,)
-    for name in names:
+    for name in (*names, *([against] if against else [])):
         Target.parse(name)
-    known = load(baseline)
     found = check(
         names,
         seconds=seconds,
         seed=drawn_seed(seed),
-        baseline=known,
+        baseline=load(baseline),
+        line=line,
+        against=against,
         folder=out,
         progress=progress_line(),
         proofs=proofs,
@@ -129,6 +137,8 @@ def check_command(
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
 @click.option("--reach", is_flag=True, help="Show how often each phase was met under each feature.")
 @baseline_option
+@line_option
+@against_option
 @json_file_option
 @click.option(
     "--omit",
@@ -156,17 +166,22 @@ def fuzz_command(
     reach: bool,
     omit: str,
     baseline: Path | None,
+    line: str | None,
+    against: str | None,
     json_file: Path | None,
     out: Path,
 ) -> None:
-    """Lockstep fuzzing of one target; exit 1 when it finds what the baseline does not know."""
+    """Lockstep fuzzing of one target; exit 1 when it finds what no known fault explains, or, with --against,
+    what the other target does not do on the same cases."""
     parsed = Target.parse(target)
+    if against is not None:
+        Target.parse(against)
     rules = known_rules(rules)
     if tier not in GENERATORS:
         raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
     if tier != "store" and set(omit) & set(STORE_STEPS):
         raise click.BadParameter(f"{omit!r}: h and i are steps of the store tier", param_hint="--omit")
-    known = load(baseline)
+    faults = load(baseline)
     if seconds is None and cases is None:
         seconds = 60.0
     progress = progress_line()
@@ -176,6 +191,12 @@ def fuzz_command(
             opened.append(stack.enter_context(closing(open_target(parsed, progress))))
             opened[-1].describe()
             must_run(parsed, tier)
+        ours = release_line(parsed, opened[0], line)
+        progress(ours.why)
+        base = None
+        if against is not None:
+            base = open_base(stack, against, faults, workers, progress)
+            must_run(Target.parse(against), tier)
         found = fuzz(
             opened,
             target,
@@ -184,8 +205,8 @@ def fuzz_command(
             seconds=seconds,
             cases=cases,
             rules=frozenset(rules),
-            baseline=known,
-            known_as=baseline_name(parsed, opened[0]),
+            known=Known(faults, ours.line),
+            base=base,
             folder=None if omit else out,
             omit=omit,
             progress=progress,

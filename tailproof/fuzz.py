@@ -12,12 +12,13 @@ from adapters.protocol import Description
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof import replay
+from tailproof.against import Base, Beside, sign
 from tailproof.coverage import Coverage
 from tailproof.coverage_store import fault_name
 from tailproof.generate import Axes, case
 from tailproof.generate_store import StoreAxes, store_case
 from tailproof.judge.findings import Divergence, Finding
-from tailproof.judge.lockstep import Unjudged, divergences, exercised, seek
+from tailproof.judge.lockstep import Explainer, Unjudged, divergences, exercised, seek
 from tailproof.judge.step import Step
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import KnownFault
@@ -35,8 +36,9 @@ GENERATORS = ("core", "store")
 @dataclass(frozen=True, slots=True)
 class Found:
     """A divergence that was found: the smallest trace for it, its explanation, the file it was kept in and
-    the known fault that explains it (None: it is new). `count` cases broke the same rule in the same way;
-    `case` is the index of the first."""
+    the known fault that explains it (None: it is new, or a base does the same, as `fault` says). `shows` is
+    the known fault that would explain it, but that the base does not show there. `count` cases broke the same
+    rule in the same way; `case` is the index of the first."""
 
     finding: Finding
     fingerprint: str
@@ -48,6 +50,8 @@ class Found:
     case: int
     seconds: float
     steps: int
+    fault: str = ""
+    shows: str = ""
 
 
 @dataclass(slots=True)
@@ -56,7 +60,8 @@ class FuzzReport:
     worker's time inside the target; `exercised` how often each rule could have been seen broken, `rules` how
     many cases broke each; `faults` how many steps of each kind did something to the store and were seen to;
     `explained` counts the findings that each known fault explained, `unjudged` the observations left without
-    judgement behind a finding after which the content may be wrong.
+    judgement behind a finding after which the content may be wrong. `against` is the name of a base that ran
+    the same cases ("": none), `base_explained` what each known fault explained on it.
     `interrupted` that it was stopped before its time, `lost` how many cases
     broke off because a server of the store ended that no trace had killed, by what was said."""
 
@@ -75,6 +80,8 @@ class FuzzReport:
     found: list[Found] = field(default_factory=list)
     explained: Counter[str] = field(default_factory=Counter)
     unjudged: int = 0
+    against: str = ""
+    base_explained: Counter[str] = field(default_factory=Counter)
     interrupted: bool = False
     lost: Counter[str] = field(default_factory=Counter)
 
@@ -90,7 +97,7 @@ class FuzzReport:
     @property
     def broken(self) -> list[Found]:
         """The divergences that no known fault explains."""
-        return [found for found in self.found if found.known is None]
+        return [found for found in self.found if not found.fault]
 
 
 @dataclass(slots=True)
@@ -100,6 +107,7 @@ class _First:
     finding: Finding
     fault: str
     seconds: float
+    shows: str = ""
     count: int = 1
 
 
@@ -117,6 +125,7 @@ def fuzz(
     cases: int | None = None,
     rules: frozenset[str] = frozenset(),
     known: Known = NOTHING,
+    base: Base | None = None,
     folder: Path | None = None,
     omit: str = "",
     progress: Callable[[str], None] = lambda line: None,
@@ -124,6 +133,7 @@ def fuzz(
     """Fuzz a tier of a target, opened once per worker, for some seconds or a number of cases.
 
     `rules`, when given, limits what counts as a divergence; `known` is what is known of the target.
+    With a `base`, which runs the same cases, a divergence counts exactly where the base does not show it.
     New divergences are written into `folder`. `omit` leaves out steps of the content check (letters a to i),
     which must then be found. A keyboard interrupt ends the run early with what it has.
 
@@ -135,14 +145,16 @@ def fuzz(
         raise ValueError("bound the run by seconds or cases")
     if tier not in GENERATORS:
         raise ValueError(f"no traces are generated for the tier {tier}")
-    report = FuzzReport(target, tier, seed)
+    report = FuzzReport(target, tier, seed, against=base.name if base is not None else "")
     firsts: Firsts = {}
     try:
-        _run(workers, report, firsts, rules, seconds, cases, progress, known, omit)
+        _run(workers, report, firsts, rules, seconds, cases, progress, known, base, omit)
     except KeyboardInterrupt:
         report.interrupted = True
-        for worker in workers:
+        for worker in (*workers, *(base.workers if base is not None else ())):
             worker.cancel()
+    if base is not None:
+        report.base_explained = Counter(base.explained)
     for first in sorted(firsts.values(), key=lambda one: bool(one.fault)):
         if not report.interrupted and not first.fault:
             progress(f"making the first {first.finding.rule} trace small")
@@ -150,7 +162,7 @@ def fuzz(
             if report.interrupted or first.fault:
                 found = _plain(first, known)
             else:
-                found = _explained(workers[0], first, known, omit, SHRINK_SECONDS[tier])
+                found = _explained(workers[0], first, known, base, omit, SHRINK_SECONDS[tier])
         except KeyboardInterrupt:
             report.interrupted = True
             workers[0].cancel()
@@ -168,6 +180,7 @@ def _run(
     cases: int | None,
     progress: Callable[[str], None],
     known: Known,
+    base: Base | None,
     omit: str,
 ) -> None:
     began = time.monotonic()
@@ -180,11 +193,14 @@ def _run(
             return False
         return seconds is None or time.monotonic() - began < seconds
 
-    drawn = _generator(report.tier, workers[0].describe())
+    described = [one.describe() for one in (workers[0], *(base.workers[:1] if base is not None else ()))]
+    drawn = _generator(report.tier, described)
     while True:
         while len(queued) < _AHEAD * len(workers) and more():
             trace = drawn(report.seed, started)
             workers[started % len(workers)].start(trace, omit)
+            if base is not None:
+                base.workers[started % len(workers)].start(trace)
             queued.append(trace)
             started += 1
         if not queued:
@@ -192,7 +208,10 @@ def _run(
         trace = queued.pop(0)
         index = report.cases
         outcome = workers[index % len(workers)].finish()
-        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, known)
+        explainer: Explainer = known.explainer()
+        if base is not None:
+            explainer = base.beside(trace, base.workers[index % len(workers)].finish(), known, count=True)
+        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, explainer)
         report.seconds = time.monotonic() - began
         if time.monotonic() - said > _REPORT_SECONDS:
             said = time.monotonic()
@@ -209,7 +228,7 @@ def _judge(
     trace: Trace,
     outcome: Outcome,
     seconds: float,
-    known: Known,
+    explainer: Explainer,
 ) -> None:
     report.cases += 1
     report.steps += len(outcome.observations)
@@ -227,7 +246,7 @@ def _judge(
         report.lost[last.message] += 1
     seen: set[tuple[str, str, str]] = set()
     unjudged = Unjudged()
-    for divergence in divergences(trace, outcome, visit, known.explainer(), unjudged):
+    for divergence in divergences(trace, outcome, visit, explainer, unjudged):
         report.explained.update([divergence.fault] if divergence.fault else [])
         key = (divergence.rule, divergence.finding.kind, divergence.fault)
         if key in seen or (rules and divergence.rule not in rules):
@@ -237,17 +256,22 @@ def _judge(
         if key in firsts:
             firsts[key].count += 1
         else:
-            firsts[key] = _First(index, trace, divergence.finding, divergence.fault, seconds)
+            finding = divergence.finding
+            shows = explainer.shown.get(sign(finding), "") if isinstance(explainer, Beside) else ""
+            firsts[key] = _First(index, trace, finding, divergence.fault, seconds, shows)
     report.unjudged += unjudged.observations
 
 
-def _generator(tier: str, described: Description) -> Callable[[int, int], Trace]:
-    """What draws the cases of a tier, within what a target supports."""
+def _generator(tier: str, described: Sequence[Description]) -> Callable[[int, int], Trace]:
+    """What draws the cases of a tier, within what all targets that run them support."""
+    first, *others = described
+    lacks = {name for one in described for name in one.lacks}
     if tier == "core":
-        axes = Axes().within(described.profiles, described.lacks)
+        shared = tuple(name for name in first.profiles if all(name in one.profiles for one in others))
+        axes = Axes().within(shared or ("drop",), lacks)
         return lambda seed, index: case(seed, index, axes)
     # A connector keeps to the hashes without lookahead.
-    layout = StoreAxes().layout.within(("drop",), described.lacks)
+    layout = StoreAxes().layout.within(("drop",), lacks)
     return lambda seed, index: store_case(seed, index, StoreAxes(layout=layout))
 
 
@@ -272,15 +296,22 @@ def _plain(first: _First, known: Known) -> Found:
         case=first.index,
         seconds=first.seconds,
         steps=len(first.trace.steps),
+        fault=first.fault,
+        shows=first.shows,
     )
 
 
-def _explained(opened: OpenTarget, first: _First, known: Known, omit: str, seconds: float) -> Found:
+def _explained(
+    opened: OpenTarget, first: _First, known: Known, base: Base | None, omit: str, seconds: float
+) -> Found:
     """The first divergence of a kind that nothing explains, made small and told."""
     rule, kind = first.finding.rule, first.finding.kind
 
     def sought(trace: Trace, outcome: Outcome) -> Divergence | None:
-        found = seek(trace, outcome, rule, kind, known.explainer(), fault="")
+        explainer: Explainer = known.explainer()
+        if base is not None:
+            explainer = base.beside(trace, base.workers[0].run(trace), known)
+        found = seek(trace, outcome, rule, kind, explainer, fault="")
         return found if found is not None and (found.rule, found.finding.kind) == (rule, kind) else None
 
     trace = shrink(first.trace, lambda trace: sought(trace, opened.run(trace, omit)) is not None, seconds)

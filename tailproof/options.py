@@ -10,7 +10,7 @@ import click
 
 from spec.rules import RULES
 from spec.trace import TraceError
-from tailproof.targets import DEFAULT
+from tailproof.targets import DEFAULT, line_of
 
 # Steps of the content check that can be left out; the second kind belongs to the store tier.
 CONTENT_STEPS, STORE_STEPS = "abcdefg", "hi"
@@ -54,9 +54,35 @@ def baseline_option(function: Callable[..., None]) -> Callable[..., None]:
     """`--baseline`, as `baseline`."""
     return click.option(
         "--baseline",
-        type=click.Path(path_type=Path),
-        metavar="F",
-        help="Known divergences (default: the shipped file).",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="DIR",
+        help="Known faults, one TOML file each (default: the shipped ones).",
+    )(function)
+
+
+def _line(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    return None if value is None else line_of(value)
+
+
+def line_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--as`, as `line`: a known release line, or None."""
+    return click.option(
+        "--as",
+        "line",
+        default=None,
+        metavar="L",
+        callback=_line,
+        help="Release line whose known faults count, as vllm==0.33.0 or 0.33 (default: the target's).",
+    )(function)
+
+
+def against_option(function: Callable[..., None]) -> Callable[..., None]:
+    """`--against`, as `against`: the name of a base, or None."""
+    return click.option(
+        "--against",
+        default=None,
+        metavar="T",
+        help="Run the same cases on this target too, and count only what it does not show.",
     )(function)
 
 

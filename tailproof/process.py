@@ -85,8 +85,9 @@ def _worker_files() -> Iterator[str]:
 class Worker:
     """One worker process. It is started on first use and again after it died; cases may be queued.
 
-    `python` is the interpreter of the target, `overlay` folders that come before what it has installed.
-    The limits in seconds are for the start, the first case of a process, and every other case.
+    `python` is the interpreter of the target, `overlay` folders that come before what it has installed: a
+    target that is then imported from elsewhere is refused. The limits in seconds are for the start, the first
+    case of a process, and every other case.
     """
 
     def __init__(
@@ -178,7 +179,7 @@ class Worker:
         errors = Path(self._folder.name, "stderr")
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["PYTHONPATH"] = os.pathsep.join(
-            str(folder) for folder in (staged_packages(), *self._overlay)
+            str(self._separable(folder)) for folder in (staged_packages(), *self._overlay)
         )
         # Small tensors: more threads only fight over the cores that the parent needs.
         environment.setdefault("OMP_NUM_THREADS", "1")
@@ -225,7 +226,38 @@ class Worker:
         if hello.description is None:
             self._stop()
             raise TargetProblem(f"{self.name}: {hello.message}", hello.detail)
+        self._must_come_from_overlay(hello.description)
         self._description = hello.description
+
+    def _separable(self, folder: Path) -> Path:
+        """The folder, or a link to it where its own name would be taken for two on a search path.
+
+        By the environment it must go, since the target starts processes of its own, which search there too.
+        """
+        if os.pathsep not in str(folder):
+            return folder
+        link = Path(self._folder.name, hashlib.sha256(str(folder).encode()).hexdigest()[:12])
+        if os.pathsep in str(link):
+            raise TargetProblem(
+                f"{self.name}: {folder} has a {os.pathsep!r} in it, and so has the folder for temporary "
+                "files: set TMPDIR to one without"
+            )
+        if not link.is_symlink():
+            link.symlink_to(folder)
+        return link
+
+    def _must_come_from_overlay(self, description: Description) -> None:
+        """Refuse a target that was imported from elsewhere than where it was to be."""
+        # The folders of the package, since an overlay may be made of links to the files of another.
+        due = [os.path.realpath(folder / self._system) for folder in self._overlay]
+        found = os.path.realpath(os.path.dirname(description.origin)) if description.origin else "nowhere"
+        if due and found not in due:
+            self._stop()
+            raise TargetProblem(
+                f"{self.name}: {self._system} was imported from {found}, not from {due[0]}; something that "
+                f"{self._python} runs as it starts (a .pth file, a sitecustomize) puts another one first: "
+                "take it out, or use python:PATH"
+            )
 
     @property
     def _progress(self) -> Path:

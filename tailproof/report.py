@@ -53,8 +53,13 @@ def divergence_lines(found: Found) -> list[str]:
     """A divergence with its explanation and the line that reproduces it."""
     head = f"{found.fingerprint}: {found.count} cases, first case {found.case} after {found.seconds:.1f} s"
     if found.known is not None:
-        return [f"known  {head}", f"       {found.known.id}: {found.known.reason}"]
-    lines = [f"BROKEN {head}", *(f"       {line}" for line in found.explanation)]
+        return [f"known  {head}", f"       {found.known.id}: {found.known.title}"]
+    if found.fault:
+        return [f"same   {head}", f"       {found.fault}: {found.finding.message}"]
+    lines = [f"BROKEN {head}"]
+    if found.shows:
+        lines.append(f"       the known fault {found.shows} shows here, and on the base it does not")
+    lines += [f"       {line}" for line in found.explanation]
     if found.path is not None:
         lines.append(f"       reproduce: tailproof replay {found.path} --target {{target}}")
     return lines
@@ -71,9 +76,10 @@ def divergence_document(found: Found) -> dict[str, Any]:
         "cases": found.count,
         "first_case": found.case,
         "first_seconds": round(found.seconds, 3),
-        "trace": str(found.path) if found.path is not None else (found.known and found.known.trace),
+        "trace": str(found.path) if found.path is not None else None,
         "explanation": list(found.explanation),
-        "baseline": found.known.id if found.known is not None else None,
+        "baseline": found.fault or None,
+        "shows": found.shows or None,
     }
 
 
@@ -112,9 +118,24 @@ def fuzz_lines(report: FuzzReport, reach: bool = False) -> Iterator[str]:
     for found in report.found:
         yield from (line.replace("{target}", report.target) for line in divergence_lines(found))
         yield ""
+    yield from explained_lines(report)
     yield from report.lost_lines()
     new = len(report.broken)
     yield f"{new} new divergences, {len(report.found) - new} known" if report.found else "no divergence"
+
+
+def explained_lines(report: FuzzReport) -> Iterator[str]:
+    """How many findings each known fault explained, beside those of the base, and what was left unjudged."""
+    names = sorted(set(report.explained) | set(report.base_explained))
+    if names and not report.against:
+        yield from folded("findings explained:", [f"{report.explained[name]} {name}" for name in names])
+    elif names:
+        yield f"findings explained, here and on {report.against}:"
+        for name in names:
+            here, there = report.explained[name], report.base_explained[name]
+            yield f"  {here:>6} {there:>6}  {name}{'  MORE HERE' if here > there else ''}"
+    if report.unjudged:
+        yield f"{report.unjudged} of {report.steps} steps were left unjudged behind a finding that lasts"
 
 
 def fault_counts(report: FuzzReport) -> list[str]:
@@ -135,6 +156,10 @@ def fuzz_document(report: FuzzReport) -> dict[str, Any]:
         "cases_per_second": round(report.cases / report.seconds, 2) if report.seconds else 0.0,
         "target_share": round(report.target_share, 4),
         "interrupted": report.interrupted,
+        "against": report.against or None,
+        "explained": dict(sorted(report.explained.items())),
+        "base_explained": dict(sorted(report.base_explained.items())),
+        "unjudged": report.unjudged,
         "coverage": {tag: report.coverage.counts[tag] for tag in TAGS} | _store_totals(report),
         "store_reach": report.coverage.store.counts if report.tier == "store" else {},
         "faults": dict(sorted(report.faults.items())),
@@ -221,11 +246,7 @@ def check_lines(report: CheckReport, strict: bool) -> Iterator[str]:
         yield "seed cases"
         yield from (f"  {line}" for line in seed_lines(report.seeds))
         yield ""
-    if report.known:
-        yield "known traces"
-        for item in report.known:
-            yield f"  {item.result.verdict:<7}{item.known.id} ({item.target}): {item.known.reason}"
-        yield ""
+    yield from _faults(report)
     for fuzzed in report.fuzzed:
         yield from (f"  {line}" if line else "" for line in fuzz_lines(fuzzed))
         yield ""
@@ -239,6 +260,30 @@ def check_lines(report: CheckReport, strict: bool) -> Iterator[str]:
     yield from (f"  {line}" for line in table(rows))
     yield ""
     yield _summary(report, strict)
+
+
+def _faults(report: CheckReport) -> Iterator[str]:
+    """What was seen of every known fault, and what they cannot hold."""
+    if not report.faults:
+        return
+    yield "known faults"
+    rows = [("fault", "target", "state", "traces", "findings", "")]
+    for seen in report.faults:
+        note = "inexact" if not seen.fault.exact else ""
+        if seen.state == "expired":
+            note = f"on {seen.fault.expires}, so it explains nothing: see to it, or give it a new date"
+        counts = (str(seen.traces), str(seen.findings))
+        rows.append((seen.fault.id, seen.target, seen.state, *counts, note))
+    yield from (f"  {line}" for line in table(rows))
+    for item in report.known:
+        if item.verdict not in ("known", "gone") or (item.verdict == "gone" and item.fault.is_in(item.line)):
+            yield f"  {item.verdict}: {item.trace.file} of {item.fault.id}: {item.detail}"
+    inexact = [seen.fault for seen in report.faults if not seen.fault.exact]
+    if inexact:
+        yield "what the baseline cannot hold: no variant of the spec foretells these, so another fault in the"
+        yield "same place of the same step could pass for one of them"
+        yield from (f"  {fault.id}: {fault.title}" for fault in dict.fromkeys(inexact))
+    yield ""
 
 
 def _summary(report: CheckReport, strict: bool) -> str:
@@ -268,12 +313,25 @@ def check_document(report: CheckReport) -> dict[str, Any]:
         "seeds": seed_document(report.seeds)["cases"],
         "known": [
             {
-                "id": item.known.id,
+                "id": item.fault.id,
+                "trace": item.trace.file,
                 "target": item.target,
-                "verdict": item.result.verdict,
-                "detail": item.result.detail,
+                "verdict": item.verdict,
+                "detail": item.detail,
             }
             for item in report.known
+        ],
+        "faults": [
+            {
+                "id": seen.fault.id,
+                "target": seen.target,
+                "state": seen.state,
+                "traces": seen.traces,
+                "findings": seen.findings,
+                "exact": seen.fault.exact,
+                "expires": seen.fault.expires.isoformat(),
+            }
+            for seen in report.faults
         ],
         "fuzz": [fuzz_document(fuzzed) for fuzzed in report.fuzzed],
         "divergences": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import ChainMap, deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from adapters.protocol import Description, Job, trace_document
+from adapters.vllm.boundaries import LINES
 from adapters.worker import run_job
 from reference.engine import SlowEngine
 from reference.store_engine import StoreEngine, StoreSession
@@ -109,12 +111,53 @@ class Target:
         )
 
 
-def baseline_name(target: Target, opened: OpenTarget) -> str:
-    """The name under which the baseline knows what runs: a checkout or interpreter counts as the version that
-    it says it is."""
-    if target.kind in ("checkout", "interpreter") or target.fault:
-        return f"vllm=={opened.describe().version}"
-    return target.name
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The release line whose known faults are a target's: `line` as "0.32", empty for the reference, which
+    has none; `why` it is that one, in a plain sentence."""
+
+    line: str
+    why: str
+
+
+def line_of(text: str) -> str:
+    """The release line that `vllm==0.33.0`, `0.33.0` or `0.33` names.
+
+    Raises:
+        TargetNameError: when it names none that is known.
+    """
+    found = re.fullmatch(r"(?:vllm==)?(\d+\.\d+)(?:\.\d+)?", text)
+    if found is None or found[1] not in LINES:
+        raise TargetNameError(f"{text!r} is no known release line; known are {', '.join(LINES)}")
+    return found[1]
+
+
+def release_line(target: Target, opened: OpenTarget, override: str | None = None) -> Line:
+    """The line whose known faults count for a target: that of its version where we installed it, else the one
+    that was found by what it has. `override` is a line that is to count instead.
+
+    Raises:
+        TargetProblem: when the target does not start.
+        TargetNameError: when the override is no known line.
+    """
+    if override is not None:
+        line = line_of(override)
+        return Line(line, f"as asked for, the known faults of {line} are used")
+    if target.kind == "reference":
+        return Line("", "the reference has no known faults")
+    own = ".".join(target.argument.split(".")[:2])
+    if target.kind == "installed" and own in LINES:
+        return Line(own, f"{target.name} is of the line {own}: its known faults are used")
+    found = opened.describe()
+    line, newest = found.line, LINES[-1]
+    number = re.match(r"(\d+)\.(\d+)", found.version)
+    newer = number is not None and (int(number[1]), int(number[2])) > tuple(map(int, newest.split(".")))
+    beyond = f", and {newest} is the newest line that is known" if newer and line == newest else ""
+    return Line(
+        line,
+        f"the {target.kind} says version {found.version} and has the marks of {line}{beyond}: "
+        f"the known faults of {line} are used",
+    )
 
 
 def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:

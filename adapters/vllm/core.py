@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -64,7 +65,9 @@ class VllmCore:
         torch.set_num_threads(1)
 
         self.version = str(vllm.__version__)
-        self.release = boundaries.version_of(self.version)
+        # Resolved, since the parent may have put links before what it wants imported.
+        self.origin = os.path.join(os.path.realpath(os.path.dirname(vllm.__file__)), "__init__.py")
+        self.release = boundaries.probe()
         if missing := missing_names(self.release):
             raise MovedError(self.version, missing)
         from vllm.utils.hashing import sha256
@@ -82,6 +85,8 @@ class VllmCore:
             REPLACED + STORE_REPLACED,
             boundaries.profiles(self.release),
             boundaries.lacks(self.release),
+            self.release.line,
+            self.origin,
         )
 
     def open(self, configuration: Configuration, omit: str) -> Session:

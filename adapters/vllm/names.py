@@ -131,13 +131,11 @@ STORE_REPLACED = (
 )
 
 
-def missing_names(
-    version: boundaries.Version = boundaries.NEWEST, table: dict[str, tuple[str, ...]] = NAMES
-) -> list[str]:
-    """The names of a table that this vLLM does not have though its version should, dotted."""
+def missing_names(release: boundaries.Release, table: dict[str, tuple[str, ...]] = NAMES) -> list[str]:
+    """The names of a table that this vLLM does not have though a release like it should, dotted."""
     missing = []
     for module, names in table.items():
-        if not boundaries.has(module, version):
+        if not release.owes(module):
             continue
         try:
             found: Any = importlib.import_module(module)
@@ -147,7 +145,7 @@ def missing_names(
             missing.append(module)
             continue
         for name in names:
-            if not boundaries.has(f"{module}.{name}", version):
+            if not release.owes(f"{module}.{name}"):
                 continue
             value = found
             for part in name.split("."):

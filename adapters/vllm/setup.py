@@ -35,7 +35,7 @@ class ConfigurationFactory:
     """Makes a `VllmConfig` per configuration. The first one of a process costs seconds, so one is kept for
     each of EAGLE on and off, and its fields are set anew for every case."""
 
-    def __init__(self, release: boundaries.Version = boundaries.NEWEST) -> None:
+    def __init__(self, release: boundaries.Release) -> None:
         self._release = release
         self._kept: dict[bool, Any] = {}
         self._events: Any = None
@@ -60,7 +60,7 @@ class ConfigurationFactory:
         cache.prefix_match_unit = configuration.unit
         cache.num_gpu_blocks = configuration.blocks
         cache.enable_prefix_caching = True
-        if boundaries.has("CacheConfig.enable_mamba_shared_prefix_checkpoint", self._release):
+        if self._release.has("CacheConfig.enable_mamba_shared_prefix_checkpoint"):
             cache.enable_mamba_shared_prefix_checkpoint = configuration.junctions
         config.parallel_config.decode_context_parallel_size = configuration.dcp
         config.kv_events_config = self._events_config() if configuration.events else None
@@ -71,7 +71,7 @@ class ConfigurationFactory:
             # many modules it has.
             speculative.method = "mtp" if configuration.multi_module else "eagle"
             speculative.draft_model_config = _Modules(configuration.speculative)
-            if boundaries.has("SpeculativeConfig.disable_lookahead_block_hashes", self._release):
+            if self._release.has("SpeculativeConfig.disable_lookahead_block_hashes"):
                 speculative.disable_lookahead_block_hashes = configuration.profile != "lookahead"
         return config
 
@@ -127,7 +127,7 @@ def _fresh_vllm_config(eagle: bool) -> Any:
         )
 
 
-def kv_cache_config(configuration: Configuration, release: boundaries.Version = boundaries.NEWEST) -> Any:
+def kv_cache_config(configuration: Configuration, release: boundaries.Release) -> Any:
     """The `KVCacheConfig` of a configuration: one layer per group, no tensors."""
     import torch
     from vllm.v1.kv_cache_interface import (

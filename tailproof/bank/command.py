@@ -11,8 +11,8 @@ import click
 from tailproof.bank import show
 from tailproof.bank.cases import bank
 from tailproof.bank.run import run_bank
-from tailproof.baseline import load
-from tailproof.options import baseline_option, json_flag, progress_line, say, targets_option
+from tailproof.known.model import load
+from tailproof.options import baseline_option, json_flag, line_option, progress_line, say, targets_option
 from tailproof.targets import DEFAULT
 
 
@@ -20,17 +20,22 @@ from tailproof.targets import DEFAULT
 @click.argument("reports", nargs=-1, metavar="[REPORT]...")
 @targets_option
 @baseline_option
+@line_option
 @json_flag
 def bank_command(
-    reports: tuple[str, ...], targets: tuple[str, ...], baseline: Path | None, as_json: bool
+    reports: tuple[str, ...],
+    targets: tuple[str, ...],
+    baseline: Path | None,
+    line: str | None,
+    as_json: bool,
 ) -> None:
     """Public fault reports as traces: which hold, fail or do not apply on each target.
 
-    REPORT is any part of a reference, as 54076; all without one. Exit 1 when something breaks that the
-    baseline does not know, 3 when something could not run.
+    REPORT is any part of a reference, as 54076; all without one. Exit 1 when something breaks that no
+    known fault explains, 3 when something could not run.
     """
     names = list(dict.fromkeys(targets or (DEFAULT,)))
-    matrix = run_bank(names, bank().about(reports), load(baseline), progress_line())
+    matrix = run_bank(names, bank().about(reports), load(baseline), progress_line(), line)
     if as_json:
         click.echo(json.dumps(show.document(matrix), indent=1, ensure_ascii=False))
     else:

@@ -33,7 +33,8 @@ class Cell:
     does, "holds" when none is, "hidden" when another rule broke in a way that leaves the rest of the run
     without judgement or takes the hits away that the case is about, "does not apply" when the target lacks
     what the trace asks for, "could not run" else.
-    `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is not explained. `play` and `profile` name the run that this is about.
+    `finding` is what was broken, `beside` what else was; `unknown` tells whether any of it is not explained.
+    `play` and `profile` name the run that this is about.
     """
 
     verdict: str
@@ -73,8 +74,15 @@ class Matrix:
         return sum(row[target].verdict == verdict for row in self.cells.values() if target in row)
 
 
-def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Callable[[str], None]) -> Matrix:
-    """Run the bank on each target, one after the other, each in a worker of its own.
+def run_bank(
+    names: Sequence[str],
+    bank: Bank,
+    baseline: Baseline,
+    progress: Callable[[str], None],
+    line: str | None = None,
+) -> Matrix:
+    """Run the bank on each target, one after the other, each in a worker of its own. `line` is the release
+    line whose known faults count for all of them, where it is not their own.
 
     Raises:
         TargetNameError: for a name that means nothing.
@@ -85,7 +93,9 @@ def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Cal
         progress(f"{name}: starting")
         try:
             with closing(open_target(target, progress)) as opened:
-                column = _column(target, opened, bank, baseline)
+                ours = release_line(target, opened, line)
+                progress(f"{name}: {ours.why}")
+                column = _column(target, opened, bank, Known(baseline, ours.line))
         except (TargetProblem, EnvironmentProblem) as problem:
             matrix.problems[name] = str(problem)
             column = {report: Cell("could not run", str(problem)) for report in matrix.cells}
@@ -96,9 +106,8 @@ def run_bank(names: Sequence[str], bank: Bank, baseline: Baseline, progress: Cal
     return matrix
 
 
-def _column(target: Target, opened: OpenTarget, bank: Bank, baseline: Baseline) -> dict[str, Cell]:
+def _column(target: Target, opened: OpenTarget, bank: Bank, known: Known) -> dict[str, Cell]:
     described, states = opened.describe(), tier_states(target)
-    known = Known(baseline, release_line(target, opened).line)
     cells: dict[str, list[Cell]] = {case.report: [] for case in bank.cases if case.traces}
     for play in bank.plays.values():
         cases = [case for case in bank.cases if play.name in case.traces]
@@ -180,7 +189,9 @@ def judged(case: Case, trace: Trace, outcome: Outcome, hits: Mapping[str, int], 
     strange = any(one.fault in ("", _UNKNOWN) for one in found)
     if mine:
         worst = next((one for one in mine if not one.fault), mine[0])
-        return Cell("known" if worst.fault else "fails", worst.finding.message, worst.finding, others, strange)
+        return Cell(
+            "known" if worst.fault else "fails", worst.finding.message, worst.finding, others, strange
+        )
     if unjudged.observations or any(one.lasting for one in others):
         return Cell("hidden", others[-1].message, others[-1], others[:-1], strange)
     if wrong := _wrong_hit(case, outcome, hits):

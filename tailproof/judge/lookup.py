@@ -96,7 +96,7 @@ def external_hits(step: Step) -> Iterator[Finding]:
             yield Finding("LK4", "external-too-short", text, request, lasting=False)
         elif item.external and total > due.widest.get(request, 0):
             yield Finding("LK4", "external-too-long", text, request, lasting=False)
-        elif item.external and (owed <= local or item.local != local // align * align):
+        elif item.external and (total <= local or item.local != local // align * align):
             yield _local_loss(step, admission, f"{text}; its own cache serves {local}")
 
 

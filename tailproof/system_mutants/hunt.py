@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from spec.geometry import GeometryError
 from spec.trace import Trace, TraceError
-from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.generate import case
+from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
 from tailproof.process import TargetProblem, Worker

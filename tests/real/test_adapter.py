@@ -50,7 +50,7 @@ for document in json.load(sys.stdin):
     configuration = parse_trace(document).configuration
     config = ConfigurationFactory.vllm_config(system.factory, configuration)
     try:
-        layout = kv_cache_config(configuration)
+        layout = kv_cache_config(configuration, system.release)
         align, unit = resolve_kv_cache_block_sizes(layout, config)
         KVCacheManager(layout, 1000, align, unit, use_eagle=configuration.eagle)
     except (ValueError, AssertionError) as problem:

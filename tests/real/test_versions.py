@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
@@ -14,12 +11,11 @@ from bench.detection import DEFECTS, Defect, hunt
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
 from tailproof import replay
 from tailproof.baseline import Known, load
-from tailproof.environments import EnvironmentProblem, ensure
+from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import fuzz
-from tailproof.process import TargetProblem, Worker, staged_packages
+from tailproof.process import TargetProblem, Worker
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import DEFAULT, OVERLAYS, Target, open_target
-from tailproof.wheels import folder_of
+from tailproof.targets import OVERLAYS, Target, open_target
 
 BASELINE = load()
 AHEAD = "vllm==0.33.0"
@@ -131,51 +127,3 @@ def test_what_a_version_lacks_is_refused_by_name(version: Opened) -> None:
     trace = Trace(Configuration(groups, 4, junctions=True), (Submit("A", (("a", 5),)), Settle()))
     with pytest.raises(TraceError, match=r"^configuration: vLLM 0\.29\.0 has no junction checkpoints$"):
         version("vllm==0.29.0").run(trace)
-
-
-ARRIVED = """
-import dataclasses, importlib, json
-from adapters.vllm import boundaries
-import vllm
-from vllm import config
-from vllm.v1 import kv_cache_interface
-wrong = []
-release = boundaries.version_of(vllm.__version__)
-for name in boundaries.ARRIVED:
-    if name.startswith("vllm."):
-        try:
-            found = importlib.import_module(name) is not None
-        except ImportError:
-            module, _, last = name.rpartition(".")
-            try:
-                found = hasattr(importlib.import_module(module), last)
-            except ImportError:
-                found = False
-    else:
-        kind, field = name.split(".")
-        owner = getattr(kv_cache_interface, kind, None) or getattr(config, kind)
-        fields = {one.name for one in dataclasses.fields(owner)}
-        found = field in fields or hasattr(owner, field)
-        if kind == "FullAttentionSpec":
-            found = field in fields
-    if found != boundaries.has(name, release):
-        wrong.append(name)
-print(json.dumps(wrong))
-"""
-
-
-@pytest.mark.parametrize("name", [DEFAULT, *(f"vllm=={one}" for one in OVERLAYS)])
-def test_names_arrived_when_the_table_says(version: Opened, name: str) -> None:
-    path = [str(staged_packages())]
-    if name != DEFAULT:
-        version(name)
-        path.append(str(folder_of(name.removeprefix("vllm=="))))
-    done = subprocess.run(
-        [str(ensure(DEFAULT, say).python), "-P", "-c", ARRIVED],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "VLLM_LOGGING_LEVEL": "ERROR"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout.strip().splitlines()[-1]) == []

@@ -170,6 +170,10 @@ def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept
         (("check", "--target", "vllm"), "unknown target 'vllm': use "),
         (("check", "--target", "reference", "--target", "nonsense"), "unknown target 'nonsense': use "),
         (("seeds", "--target", "reference+"), "unknown target 'reference+': use "),
+        *(
+            ((command, "--as", "newest"), "'newest' is no known release line; known are 0.28, 0.29, 0.30, ")
+            for command in ("check", "fuzz", "bank")
+        ),
         (("targets", "add", "nonsense"), "unknown target 'nonsense': use "),
         (
             ("fuzz", "--target", "reference", "--rule", "LK9"),
@@ -255,6 +259,13 @@ def test_the_module_is_the_program() -> None:
     assert good.stdout.startswith("CP1  ")
     bad = subprocess.run([*run, "rules", "CP0"], capture_output=True, text=True, check=False, timeout=60)
     assert (bad.returncode, bad.stdout) == (2, "")
+
+
+def test_the_line_whose_faults_are_known_is_said_and_can_be_asked_for(tailproof: Command) -> None:
+    own = tailproof(*FUZZ, "reference", "--cases", "1")
+    assert "] the reference has no known faults\n" in own.err
+    asked = tailproof(*FUZZ, "reference", "--cases", "1", "--as", "vllm==0.33.0")
+    assert "] as asked for, the known faults of 0.33 are used\n" in asked.err
 
 
 # Bad traces

@@ -11,8 +11,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -534,3 +536,60 @@ def test_a_worker_sees_the_overlay_before_what_is_installed(tmp_path: Path) -> N
     with pytest.raises(TargetProblem, match=r"^fake: from the overlay$"):
         worker.describe()
     worker.close()
+
+
+IMPORTING = "import vllm; return Description('fake', '1', {'core': 'ready'}, origin=vllm.__file__)"
+
+
+def package(folder: Path) -> Path:
+    """The folder, with a package in it that is called like the system."""
+    (folder / "vllm").mkdir(parents=True)
+    (folder / "vllm" / "__init__.py").write_text("")
+    return folder
+
+
+def test_an_overlay_whose_name_looks_like_two_folders_is_still_that_one(tmp_path: Path) -> None:
+    package(tmp_path / "full")
+    overlay = package(tmp_path / "full:reg")
+    with closing(Worker("fake", interpreter(tmp_path, IMPORTING), "vllm", (overlay,))) as worker:
+        origin = Path(worker.describe().origin)
+        assert origin.resolve() == overlay / "vllm" / "__init__.py"
+        assert len(worker.run(PLAIN).observations) == 2
+
+
+def test_such_a_name_is_refused_where_no_link_can_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "t:mp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t:mp"))
+    overlay = package(tmp_path / "full:reg")
+    with (
+        closing(Worker("fake", interpreter(tmp_path, IMPORTING), "vllm", (overlay,))) as worker,
+        pytest.raises(TargetProblem, match=r"^fake: .*full:reg has a ':' in it, and .*: set TMPDIR to one w"),
+    ):
+        worker.describe()
+
+
+@pytest.mark.parametrize(
+    "start",
+    ["import sys; sys.path.insert(0, OTHER); " + IMPORTING, "return Description('fake', '1', {})"],
+)
+def test_a_worker_that_imported_another_package_is_refused(tmp_path: Path, start: str) -> None:
+    other, overlay = package(tmp_path / "other"), package(tmp_path / "overlay")
+    python = interpreter(tmp_path, start.replace("OTHER", repr(str(other))))
+    with closing(Worker("fake", python, "vllm", (overlay,))) as worker:
+        for _ in range(2):
+            with pytest.raises(TargetProblem) as problem:
+                worker.describe()
+            found = other / "vllm" if "OTHER" in start else "nowhere"
+            assert str(problem.value).startswith(
+                f"fake: vllm was imported from {found}, not from {overlay / 'vllm'}; something that {python} "
+            )
+
+
+def test_an_overlay_of_links_to_the_files_of_another_package_is_no_other(tmp_path: Path) -> None:
+    other, overlay = package(tmp_path / "other"), tmp_path / "overlay"
+    (overlay / "vllm").mkdir(parents=True)
+    (overlay / "vllm" / "__init__.py").symlink_to(other / "vllm" / "__init__.py")
+    with closing(Worker("fake", interpreter(tmp_path, IMPORTING), "vllm", (overlay,))) as worker:
+        assert worker.describe().version == "1"

@@ -13,7 +13,15 @@ from spec.trace import Trace, TraceError
 from tailproof import registry, report, seeds, targets, wheels
 from tailproof.environments import Environment, EnvironmentProblem
 from tailproof.process import TargetProblem, Worker
-from tailproof.targets import DEFAULT, OVERLAYS, ReferenceTarget, Target, open_target, tier_states
+from tailproof.targets import (
+    DEFAULT,
+    OVERLAYS,
+    ReferenceTarget,
+    Target,
+    TargetNameError,
+    open_target,
+    tier_states,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +93,85 @@ def test_the_list_tells_what_can_be_added() -> None:
     lines = list(report.target_lines(names, registry.known_but_not_listed()))
     assert f"can be added: {', '.join(f'vllm=={one}' for one in OVERLAYS)}" in lines
     assert not any(line.startswith("can be added") for line in report.target_lines(names))
+
+
+@pytest.mark.parametrize("text", ["vllm==0.32.0", "0.32.0", "0.32", "vllm==0.32"])
+def test_a_line_is_named_by_a_version_or_by_itself(text: str) -> None:
+    assert targets.line_of(text) == "0.32"
+
+
+@pytest.mark.parametrize("text", ["", "newest", "0.1", "vllm@0.32", "0.32.1.dev5", "vllm==0.34.0"])
+def test_what_is_no_known_line_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(TargetNameError) as refused:
+        targets.line_of(text)
+    assert str(refused.value) == (
+        f"{text!r} is no known release line; known are 0.28, 0.29, 0.30, 0.31, 0.32, 0.33"
+    )
+
+
+class Saying(ReferenceTarget):
+    """A target that says a version and has the marks of a line."""
+
+    def __init__(self, version: str, line: str) -> None:
+        super().__init__(Target.parse("reference"))
+        self._said = Description("vllm", version, {"core": "ready"}, line=line)
+
+    def describe(self) -> Description:
+        return self._said
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "marks", "line", "why"),
+    [
+        ("reference", "0", "", "", "the reference has no known faults"),
+        ("reference+no-drop", "0", "", "", "the reference has no known faults"),
+        (
+            "vllm==0.32.0",
+            "0.32.0",
+            "0.32",
+            "0.32",
+            "vllm==0.32.0 is of the line 0.32: its known faults are used",
+        ),
+        # A version that we installed is what it is called, whatever is planted in it.
+        (
+            f"{DEFAULT}+copy-forgotten",
+            "0.32.0",
+            "0.31",
+            "0.32",
+            "vllm==0.32.0+copy-forgotten is of the line 0.32: its known faults are used",
+        ),
+        (
+            "vllm@/there",
+            "0.32.1.dev5+gabc",
+            "0.32",
+            "0.32",
+            "the checkout says version 0.32.1.dev5+gabc and has the marks of 0.32: "
+            "the known faults of 0.32 are used",
+        ),
+        (
+            "python:/there",
+            "dev",
+            "0.33",
+            "0.33",
+            "the interpreter says version dev and has the marks of 0.33: the known faults of 0.33 are used",
+        ),
+        (
+            "vllm@/there",
+            "0.40.0",
+            "0.33",
+            "0.33",
+            "the checkout says version 0.40.0 and has the marks of 0.33, and 0.33 is the newest line that is "
+            "known: the known faults of 0.33 are used",
+        ),
+    ],
+)
+def test_known_faults_are_those_of_the_line_that_a_target_is_of(
+    name: str, version: str, marks: str, line: str, why: str
+) -> None:
+    found = targets.release_line(Target.parse(name), Saying(version, marks))
+    assert found == targets.Line(line, why)
+    asked = targets.release_line(Target.parse(name), Saying(version, marks), "vllm==0.31.0")
+    assert asked == targets.Line("0.31", "as asked for, the known faults of 0.31 are used")
 
 
 class Without(ReferenceTarget):
