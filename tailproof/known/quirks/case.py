@@ -1,4 +1,4 @@
-"""What a quirk is given: one step with its findings, what was seen before it, and which quirks are in force."""
+"""What a quirk is given: a step with its findings, what was seen before, the quirks in force."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Case:
     wrong: frozenset[str]
 
     def due_to(self, quirk: str, right: Callable[[frozenset[str]], bool]) -> bool:
-        """Whether what was seen is right when this quirk is at work, and not without any: by itself, or beside
-        the others in force and not without it. `right` tells it for a set of quirks."""
+        """Whether what was seen is right when this quirk is at work, and not without any: by itself, or
+        beside the others in force and not without it. `right` tells it for a set of quirks."""
         if quirk not in self.wrong or right(frozenset()):
             return False
         return right(frozenset((quirk,))) or (right(self.wrong) and not right(self.wrong - {quirk}))

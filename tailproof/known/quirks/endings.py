@@ -34,8 +34,8 @@ def _waits(case: Case, history: History, wrong: frozenset[str]) -> bool:
 
 @quirk("split.reserve_after")
 def reserves_after_the_split(case: Case, finding: Finding) -> bool:
-    """What draft modules read ahead is kept free after the split has placed a chunk's end: where the two leave
-    nothing of the chunk, the request gets no token, in this step and in all that follow."""
+    """What draft modules read ahead is kept free after the split has placed a chunk's end: where the two
+    leave nothing of the chunk, the request gets no token, in this step and in all that follow."""
     if not _idle(finding) or case.step.geometry.lookahead < 2:
         return False
 

@@ -23,8 +23,8 @@ Wrong = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """What the split knows of a request: where its chunk begins, the lengths of its prompt and of all `tokens`
-    that the scheduler knows, its junction (0: none); all in tokens."""
+    """What the split knows of a request: where its chunk begins, the lengths of its prompt and of all
+    `tokens` that the scheduler knows, its junction (0: none); all in tokens."""
 
     start: int
     prompt: int
@@ -132,14 +132,28 @@ def _junction(geometry: Geometry, prefill: Prefill, end: int, block: int, wrong:
 
 
 def possible(step: Step, chunk: ChunkForecast, wrong: Wrong) -> bool:
-    """Whether a split with these mistakes could have made this chunk, whatever it was asked for."""
-    item = chunk.scheduled
+    """Whether a split with these mistakes makes just this chunk of what the step had left for it."""
+    item, configuration = chunk.scheduled, step.configuration
     prefill = Prefill.of(chunk.history, item.start, learned_junction(chunk, step.expected))
-    most = min(step.configuration.budget, max(chunk.history.known, item.end) - item.start)
+    most = asked(step, chunk, prefill.tokens - item.start)
+    # A bounded encoder may cut what is asked for, so any shorter chunk will do there.
+    bounded = configuration.encoder and chunk.history.submit.media
+    least = item.end - item.start if bounded else most
     return any(
-        split_end(step.geometry, step.configuration, prefill, asked, wrong) == item.end
-        for asked in range(item.end - item.start, most + 1)
+        split_end(step.geometry, configuration, prefill, tokens, wrong) == item.end
+        for tokens in range(max(least, 1), most + 1)
     )
+
+
+def asked(step: Step, chunk: ChunkForecast, left: int) -> int:
+    """The tokens that a chunk may have at most: what is `left` of its prefill, its share where others wait,
+    and what the requests scheduled before it have left of the step's budget."""
+    configuration, scheduled = step.configuration, step.observation.scheduled
+    before = scheduled[: scheduled.index(chunk.scheduled)]
+    spent = sum(item.end - item.start for item in before)
+    if configuration.long_prefill and len(step.expected.live_before) > 1:
+        left = min(left, configuration.long_prefill)
+    return min(left, configuration.budget - spent)
 
 
 def explains(case: Case, finding: Finding, name: str) -> bool:

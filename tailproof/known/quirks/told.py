@@ -11,8 +11,8 @@ from tailproof.known.quirks.case import Case, quirk
 
 @quirk("told.whole_range")
 def tells_the_whole_range(case: Case, finding: Finding) -> bool:
-    """A stored event of a group that registers only some blocks (Mamba, windows) lists the tokens of the whole
-    range of full blocks that a request went through, beside the hashes of those registered."""
+    """A stored event of a group that registers only some blocks (Mamba, windows) lists the tokens of the
+    whole range of full blocks that a request went through, beside the hashes of those registered."""
     event = finding.event
     if (
         event is None

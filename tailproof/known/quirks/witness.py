@@ -1,4 +1,4 @@
-"""What quirks remember of a run: made from the same observations as the oracle, and known to no comparison."""
+"""What quirks remember of a run, made from the same observations as the oracle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tailproof.judge.step import Step
 class Witness:
     """The memory of one engine's run.
 
-    `overrun` are Mamba keys of block ends that a chunk, begun inside the block, ran past, each with the length
-    whose state the block held; `displaced` those of block ends whose place an export took, each with the key
-    of the export; `late` Mamba keys that became visible in a later step than the one that computed them.
+    `overrun` are Mamba keys of block ends that a chunk, begun inside the block, ran past, each with the
+    length whose state the block held; `displaced` those of block ends whose place an export took, each with
+    the key of the export; `late` Mamba keys that became visible in a later step than the one that computed
+    them.
     `chunks` is the last chunk of each request. `reset` are requests that a reset preempted since the last
     engine step, `reset_loads` those of them that load, `failures` counts the loads of each request that
     failed in a row.
