@@ -82,7 +82,7 @@ class Forecast:
     fits: bool = True
     reset_succeeds: bool | None = None
     loadings: tuple[AdmissionForecast, ...] = ()
-    store: StoreForecast = StoreForecast()
+    store: StoreForecast = field(default_factory=StoreForecast)
 
 
 class Oracle:

@@ -17,6 +17,6 @@ def after_failed_load(policy: str) -> str:
 
 
 def broken_by_hang(failed_load: bool) -> str:
-    """The rule that a run which goes on no more has broken: LV2 where a request waits whose load failed, since
-    a failed load leads to recomputation or an error and never to a hang; else LV1."""
+    """The rule that a run which goes on no more has broken: LV2 where a request waits whose load failed,
+    since a failed load leads to recomputation or an error and never to a hang; else LV1."""
     return "LV2" if failed_load else "LV1"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.oracle import ChunkForecast, Forecast
+from reference.oracle import Forecast
 from spec.geometry import Geometry
-from spec.observation import Entry, Observation, StoreView, Transfer
-from spec.tail import completes, tail_span
+from spec.observation import Observation, StoreView
 from spec.trace import (
     NAMES,
     STORE_STEPS,
@@ -21,7 +20,7 @@ from spec.trace import (
     Step,
     Trace,
 )
-from tailproof.judge.saves import SAVERS, completed, learned_junction, succeeded
+from tailproof.judge.saves import completed, learned_junction, succeeded
 from tailproof.reach import folded
 
 # Rows: features of a whole case.

@@ -1,4 +1,4 @@
-"""Compares scheduled chunks: how far one goes is the system's choice, what it must not pass is not (CP7, CH)."""
+"""Compares scheduled chunks: how far one goes is the system's choice, what it must not pass is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares how requests, loads and runs end: outputs, progress, resets, runs that broke off (LV, CH2, LT4, SF4, AC1)."""
+"""Compares how requests, loads and runs end: outputs, progress, resets, runs that broke off."""
 
 from __future__ import annotations
 

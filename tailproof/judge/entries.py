@@ -1,4 +1,4 @@
-"""Compares the visible entries of a prefix cache with those that must, may and must not be there (RT, CH3, CH4)."""
+"""Compares the visible entries of a prefix cache with those that must, may and must not be there."""
 
 from __future__ import annotations
 

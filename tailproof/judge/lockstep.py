@@ -53,9 +53,7 @@ class Unjudged:
     observations: int = 0
 
 
-def compare(
-    trace: Trace, outcome: Outcome, visit: Callable[[Step], None] | None = None
-) -> Divergence | None:
+def compare(trace: Trace, outcome: Outcome, visit: Callable[[Step], None] | None = None) -> Divergence | None:
     """Judge a whole run; the first divergence, None when every comparison holds.
 
     `visit` is called with every step, for coverage counts.

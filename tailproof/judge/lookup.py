@@ -73,7 +73,9 @@ def junctions(step: Step) -> Iterator[Finding]:
         if not above and (seen or least):
             request = admission.history.id
             due = f"{least}" if least == highest else f"{least} to {highest}"
-            yield Finding("LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request)
+            yield Finding(
+                "LK5", "junction", f"request {request!r} got junction {seen}, due was {due}", request
+            )
 
 
 @judges("LK4")

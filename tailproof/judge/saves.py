@@ -136,9 +136,7 @@ def _missing(step: Step, owed: Owed, missing: list[Owed]) -> Finding:
         rule = "TS6"
     elif kind == "tail" and not owed.state and len(tail) > 1:
         rule, suffix = "TS7", "-without-state"
-    return Finding(
-        rule, f"missing-{kind}{suffix}", text, owed.request, entry.position, entry, lasting=False
-    )
+    return Finding(rule, f"missing-{kind}{suffix}", text, owed.request, entry.position, entry, lasting=False)
 
 
 def succeeded(transfer: Transfer) -> tuple[Entry, ...]:

@@ -1,4 +1,4 @@
-"""Compares what a system tells about itself with what was seen: units, counters, KV events (EL2, AC2, AC3)."""
+"""Compares what a system tells about itself with what was seen: units, counters, KV events."""
 
 from __future__ import annotations
 
