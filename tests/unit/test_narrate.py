@@ -8,9 +8,10 @@ from reference.oracle import Oracle
 from spec.observation import Failure, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.evidence import Evidence
-from tailproof.judge.findings import Divergence, Finding
 from tailproof.generate import case
+from tailproof.judge.findings import Divergence, Finding
 from tailproof.judge.lockstep import compare
+from tailproof.judge.step import Step as Judged
 from tailproof.mutants import MUTANTS
 from tailproof.narrate import explain_divergence, setting
 from tailproof.targets import Target, open_target
@@ -124,7 +125,7 @@ def test_states_from_before_a_reset_are_no_evidence() -> None:
     seen = []
     for index, observation in enumerate(outcome.observations):
         forecast = oracle.forecast(observation)
-        evidence.learn(index, observation, forecast)
+        evidence.learn(index, Judged(observation, forecast, oracle))
         oracle.adopt(observation, forecast)
         seen.append(evidence.computed_before(1, oracle.histories["A"]))
     assert seen == [[], [(4, "A, step 1")], [(4, "A, step 1"), (6, "A, step 2")], []]
