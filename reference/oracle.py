@@ -54,13 +54,14 @@ class Forecast:
 
     `must` has to be visible after the step, `may` may be, beside what was computed before (`computed`).
     `required` had to be visible before it and must stay so unless its space is needed; `held` are entries in
-    blocks of running requests, which must stay in any case. `told` is what KV events say after the step
-    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed`
-    what has to be visible a step later, `complete` the requests that only wait to be told so. `live_before`
-    are the requests not ended before the step, `waiting` those of them not running. `roomy` tells that the
-    pool can hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone;
-    `ends` the requests that must end in this step with their outputs. `loadings` are requests that left the
-    queue to load, and `store` is what else the store tier adds.
+    blocks of running requests, which must stay in any case. `displaced` are block ends whose place an export
+    took in an earlier step (the position exported). `told` is what KV events say after the step (None: no
+    events); `counters` and `verified` what the counters and the content check must show, `owed` what has to
+    be visible a step later, `complete` the requests that only wait to be told so. `live_before` are the
+    requests not ended before the step, `waiting` those of them not running. `roomy` tells that the pool can
+    hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
+    requests that must end in this step with their outputs. `loadings` are requests that left the queue to
+    load, and `store` is what else the store tier adds.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
@@ -70,6 +71,7 @@ class Forecast:
     computed: frozenset[Key] | set[Key] = frozenset()
     required: Mapping[Key, Entry] = field(default_factory=dict)
     held: Mapping[Key, Entry] = field(default_factory=dict)
+    displaced: Mapping[Key, int] = field(default_factory=dict)
     told: Told | None = None
     counters: Counters = field(default_factory=Counters)
     owed: dict[Key, Entry] = field(default_factory=dict)
@@ -90,7 +92,8 @@ class Oracle:
     requests it knows too. Call `forecast`, then `adopt`, for each observation in order.
 
     `required` are visible entries that were promised, `materialised` the keys of everything computed since
-    the last reset, and `charged` bounds the blocks filled since then. `owed` are entries that asynchronous
+    the last reset, `displaced` those of block ends whose place an export took since then (the position
+    exported), and `charged` bounds the blocks filled since then. `owed` are entries that asynchronous
     scheduling publishes a step later, once it knows their tokens, and `counted` what counters have yet to
     show.
     """
@@ -107,6 +110,7 @@ class Oracle:
         self.histories: dict[str, History] = {} if beside is None else beside.histories
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
+        self.displaced: dict[Key, int] = {}
         self.charged = 0
         self.told = Told()
         self.counted = Counters()
@@ -144,6 +148,7 @@ class Oracle:
         if not isinstance(step, Run | Settle) or observation.do == "gate":
             return Forecast(
                 required=self.required,
+                displaced=self.displaced,
                 live_before=before,
                 waiting=tuple(history.id for history in self.live() if history.state == "waiting"),
                 roomy=roomy,
@@ -196,6 +201,7 @@ class Oracle:
             computed=self.materialised,
             required=self.required,
             held=self._held_entries(observation),
+            displaced=self.displaced,
             told=told,
             counters=self._counters(admissions),
             complete=complete,
@@ -392,6 +398,7 @@ class Oracle:
         if isinstance(step, ResetLocal) and observation.reset:
             self.required.clear()
             self.materialised.clear()
+            self.displaced.clear()
             self.charged = 0
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
@@ -418,6 +425,11 @@ class Oracle:
         for key in withdrawn:
             self.required.pop(key, None)
         self.materialised.update(forecast.may)
+        for chunk in forecast.chunks:
+            left = chunk.publications
+            if left.overwritten:
+                places = frozenset((group.index, left.overwritten) for group in self.geometry.mamba)
+                self.displaced.update(dict.fromkeys(self._keyed(chunk.history, places), left.export))
         for finished in observation.finished:
             self.histories[finished.request].state = "finished"
         if isinstance(step, Abort):

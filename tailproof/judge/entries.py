@@ -86,6 +86,9 @@ def _stray(step: Step, entry: Entry) -> Finding:
         if chunk.publications.overwritten == entry.position and step.begins(chunk.history, entry):
             text = f"{place} is visible, but the export of {chunk.publications.export} took its place"
             return Finding("CH4", "transient", text, chunk.history.id, entry.position, entry)
+    if export := step.expected.displaced.get(step.key(entry)):
+        text = f"{place} is visible, but the export of {export} took its place in an earlier step"
+        return Finding("CH4", "transient", text, *where)
     text = f"{place} is visible, but no chunk ended or exported there"
     return Finding("CH3", "stray-state", text, *where)
 
