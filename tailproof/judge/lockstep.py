@@ -7,7 +7,7 @@ version of any system, and no defect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from reference.store_oracle import oracles
@@ -122,9 +122,17 @@ def seek(
     Raises:
         IncompleteError: as `compare` does.
     """
-    found = list(divergences(trace, outcome, explainer=_Past(rule, kind, explainer or Nothing())))
+    past = _Past(rule, kind, explainer or Nothing())
+    found = [
+        replace(one, fault="") if one.fault == _PASSED else one
+        for one in divergences(trace, outcome, explainer=past)
+    ]
     wanted = (one for one in found if (one.rule, one.finding.kind) == (rule, kind))
     return next(wanted, next(iter(found), None))
+
+
+# What stands for the id of a known fault where a finding is only gone past.
+_PASSED = "(passed)"
 
 
 @dataclass(slots=True)
@@ -138,7 +146,7 @@ class _Past:
     def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
         names = self.inner.explain(step, findings)
         passed = [(one.rule, one.kind) != (self.rule, self.kind) for one in findings]
-        return [name or ("passed" if passes else "") for name, passes in zip(names, passed, strict=True)]
+        return [name or (_PASSED if passes else "") for name, passes in zip(names, passed, strict=True)]
 
     def follow(self, step: Step) -> None:
         self.inner.follow(step)
