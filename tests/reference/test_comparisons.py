@@ -379,14 +379,16 @@ def test_a_block_end_is_transient_in_the_step_of_its_export_and_later() -> None:
     seen = clean(trace)[1].published
     assert changed(trace, 1, published=(*seen, Entry(1, 16, "A"))) == [("CH4", "transient")]
     # What was registered for tokens that this step was to compute is not what the export left behind.
-    again = {
-        "preempted": ("A",),
-        "scheduled": (),
-        "running": (),
-        "waiting": ("A",),
-        "published": (Entry(1, 16, "A"),),
-    }
-    assert ("CH3", "stray-state") in changed(trace, late, **again)
+    again = changed(
+        trace,
+        late,
+        scheduled=(),
+        running=(),
+        waiting=("A",),
+        preempted=("A",),
+        published=(Entry(1, 16, "A"),),
+    )
+    assert [one for one in again if one[0] in ("CH3", "CH4")] == [("CH3", "stray-state")]
     # Another block end was never in memory.
     assert changed(trace, late, published=(Entry(1, 12, "A"),)) == [("CH3", "stray-state")]
 
