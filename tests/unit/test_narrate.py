@@ -216,10 +216,10 @@ def test_a_state_that_an_earlier_chunk_ran_past_is_told_by_that_chunk() -> None:
     trace = Trace(replace(EXPORTS, budget=64), steps)
     late = planted(trace, 20, publishing(Entry(1, 8, "B")), lambda finding: finding.rule == "CH3")
     assert late == [
+        "B registered the state at 8 in step 4, but its chunk [6, 20) of step 3, which began inside that "
+        "block with the state at 6 in it, neither ended nor exported there.",
         "On this prefix states were computed only at 6 (A, step 1, exported), 18 (B, step 3, exported), "
         "20 (B, step 3).",
-        "On this prefix states were computed only at 6 (A, step 1, exported), 18 (B, step 3, exported), 20 "
-        "(B, step 3).",
     ]
 
 
