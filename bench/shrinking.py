@@ -18,9 +18,13 @@ from pathlib import Path
 import msgspec
 
 from adapters.protocol import trace_document
+from spec.observation import Outcome
 from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
 from tailproof.generate import case
-from tailproof.judge.lockstep import compare
+from tailproof.judge.findings import Divergence
+from tailproof.judge.lockstep import divergences
+from tailproof.known.explain import explaining
+from tailproof.known.model import line_of, load
 from tailproof.narrate import explain_divergence, setting
 from tailproof.shrink import shrink
 from tailproof.targets import DEFAULT, OpenTarget, Target, open_target
@@ -28,11 +32,13 @@ from tailproof.targets import DEFAULT, OpenTarget, Target, open_target
 REQUESTS = 20
 SECONDS = 60.0
 MOST_TRACES = 2000
+# A rule, and the known fault that breaks it.
 WANTED = (
-    ("SF1", "kv-of-chained-copy"),
-    ("CP7", "jumped-checkpoint-resumed"),
-    ("CH1", "jumped-junction"),
+    ("SF1", "chained-block-copies"),
+    ("CP7", "resumed-prefill-loses-checkpoint"),
+    ("CH1", "junction-floored-from-chunk-start"),
 )
+EXPLAINER = explaining(load(), line_of(Target.parse(DEFAULT).argument))
 PAGE = Path(__file__).parent.parent / "docs" / "shrinking.md"
 INTRODUCTION = f"""\
 # Shrinking
@@ -112,12 +118,17 @@ def pairs(opened: OpenTarget, seed: int) -> Iterator[Pair]:
         if not due:
             return
         before = joined(seed, index)
-        found = compare(before, opened.run(before))
-        if found is None or (found.rule, found.finding.kind) not in due or 2 * found.at < len(before.steps):
+        found = first(before, opened.run(before))
+        if found is None or (found.rule, found.fault) not in due or 2 * found.at < len(before.steps):
             continue
-        key = found.rule, found.finding.kind
+        key = found.rule, found.fault
         due.remove(key)
         yield _pair(opened, before, found.at, key)
+
+
+def first(trace: Trace, outcome: Outcome) -> Divergence | None:
+    """The first divergence of a run, with the known fault that explains it."""
+    return next(divergences(trace, outcome, explainer=EXPLAINER()), None)
 
 
 def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> Pair:
@@ -126,14 +137,14 @@ def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> P
     def fails(trace: Trace) -> bool:
         nonlocal runs
         runs += 1
-        found = compare(trace, opened.run(trace))
-        return found is not None and (found.rule, found.finding.kind) == key
+        found = first(trace, opened.run(trace))
+        return found is not None and (found.rule, found.fault) == key
 
     began = time.monotonic()
     after = shrink(before, fails, SECONDS)
     pair = Pair(key, before, at, after, runs, time.monotonic() - began)
     outcome = opened.run(after)
-    divergence = compare(after, outcome)
+    divergence = first(after, outcome)
     assert divergence is not None
     pair.explanation = explain_divergence(after, outcome, divergence)
     return pair
@@ -141,7 +152,7 @@ def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> P
 
 def table(found: list[Pair]) -> Iterator[str]:
     """The numbers."""
-    yield "| rule | kind | requests | steps | prompt tokens | runs of the target | seconds |"
+    yield "| rule | known fault | requests | steps | prompt tokens | runs of the target | seconds |"
     yield "|---|---|---|---|---|---|---|"
     for pair in found:
         sizes = [
@@ -217,7 +228,7 @@ def main() -> None:
     else:
         print(page(found), end="")
     if len(found) < len(WANTED):
-        sys.exit(f"only {len(found)} of {len(WANTED)} kinds were found in {MOST_TRACES} traces")
+        sys.exit(f"only {len(found)} of {len(WANTED)} faults were found in {MOST_TRACES} traces")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ class History:
     identities of its prefixes that are known, `ahead` all that ever will be, `computed` tokens in its cache,
     `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
     (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
-    asynchronous scheduling one step behind), `most` how far it was computed before it was last preempted.
+    asynchronous scheduling one step behind), `most` how far it was computed before it was last preempted,
+    `exports` the states that it exported since it last began, by the block end whose place each took.
     Lengths in tokens."""
 
     submit: Submit
@@ -60,6 +61,7 @@ class History:
     state: str = "waiting"
     told: int = 0
     most: int = 0
+    exports: dict[int, int] = field(default_factory=dict)
 
     @property
     def id(self) -> str:

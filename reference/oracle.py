@@ -55,12 +55,12 @@ class Forecast:
     `must` has to be visible after the step, `may` may be, beside what was computed before (`computed`).
     `required` had to be visible before it and must stay so unless its space is needed; `held` are entries in
     blocks of running requests, which must stay in any case. `told` is what KV events say after the step
-    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed`
-    what has to be visible a step later, `complete` the requests that only wait to be told so. `live_before`
-    are the requests not ended before the step, `waiting` those of them not running. `roomy` tells that the
-    pool can hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone;
-    `ends` the requests that must end in this step with their outputs. `loadings` are requests that left the
-    queue to load, and `store` is what else the store tier adds.
+    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed` what has to
+    be visible a step later, `complete` the requests that only wait to be told so. `live_before` are the
+    requests not ended before the step, `waiting` those of them not running. `roomy` tells that the pool can
+    hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
+    requests that must end in this step with their outputs. `loadings` are requests that left the queue to
+    load, and `store` is what else the store tier adds.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()
@@ -82,7 +82,7 @@ class Forecast:
     fits: bool = True
     reset_succeeds: bool | None = None
     loadings: tuple[AdmissionForecast, ...] = ()
-    store: StoreForecast = StoreForecast()
+    store: StoreForecast = field(default_factory=StoreForecast)
 
 
 class Oracle:
@@ -396,6 +396,7 @@ class Oracle:
         for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
             history = self.histories[request]
             history.state, history.computed = "waiting", 0
+            history.exports.clear()
             if isinstance(step, ResetLocal) and self.configuration.asynchronous:
                 history.forget(self.prefixes)
         for admission in forecast.admissions:
@@ -441,6 +442,8 @@ class Oracle:
     def _advance(self, chunk: ChunkForecast, step: Step, admitted: bool) -> None:
         history, item = chunk.history, chunk.scheduled
         history.computed = item.end
+        if chunk.publications.export:
+            history.exports[chunk.publications.overwritten] = chunk.publications.export
         if chunk.publications.sure < history.known:
             return
         assert isinstance(step, Run | Settle)

@@ -4,36 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.history import History
-from reference.oracle import AdmissionForecast, Forecast
+from reference.oracle import AdmissionForecast
 from spec.geometry import GroupGeometry
-from spec.observation import Entry, Observation
+from spec.observation import Entry
 from tailproof.evidence import Evidence
+from tailproof.judge.entries import missing_entries, stray_entries
 from tailproof.judge.findings import Finding
-from tailproof.narrate_store import in_store
+from tailproof.judge.saves import learned_junction
+from tailproof.judge.step import Step
+from tailproof.narrate_store import on_prefix
 from tailproof.words import LISTED, count, places
 
 
-def argument(
-    evidence: Evidence, index: int, observation: Observation, forecast: Forecast, finding: Finding
-) -> Iterator[str]:
+def argument(evidence: Evidence, index: int, step: Step, finding: Finding) -> Iterator[str]:
     """Why what was seen breaks the rule: what was needed, and what was there instead."""
-    admission = next((one for one in forecast.admissions if one.history.id == finding.request), None)
+    observation = step.observation
+    admission = next((one for one in step.expected.admissions if one.history.id == finding.request), None)
     family = finding.rule[:2]
     if observation.failure is not None:
         return
     if admission is not None and family in ("PM", "LK", "EL", "SF"):
         yield from _needs(evidence, admission)
         if finding.rule in ("SF1", "SF3"):
-            yield from _too_fresh(evidence, admission)
+            yield from _too_fresh(step, admission)
     if observation.store is not None and finding.request and (family == "TS" or finding.rule == "LK4"):
-        yield in_store(evidence.oracle, observation, evidence.oracle.histories[finding.request])
+        yield on_prefix(step, step.histories[finding.request])
     elif family == "SF":
-        yield from _reads(evidence, observation, forecast, finding)
-    elif finding.kind.startswith("jumped"):
-        yield from _jumped(evidence, forecast, finding)
-    elif finding.position is not None and finding.kind not in ("lost", "held"):
-        yield from _entry(evidence, index, observation, forecast, finding)
+        yield from _reads(evidence, step, finding)
+    elif finding.stop:
+        yield from _jumped(evidence, step, finding)
+    elif finding.entry is not None and family in ("CP", "CH", "RT"):
+        yield from _entry(evidence, index, step, finding.entry)
 
 
 def _needs(evidence: Evidence, admission: AdmissionForecast) -> Iterator[str]:
@@ -61,13 +62,13 @@ def _needs(evidence: Evidence, admission: AdmissionForecast) -> Iterator[str]:
         yield f"Attention alone could serve {reach}, so {junction}."
 
 
-def _too_fresh(evidence: Evidence, admission: AdmissionForecast) -> Iterator[str]:
+def _too_fresh(step: Step, admission: AdmissionForecast) -> Iterator[str]:
     """Entries that the reuse touches and that an earlier request registered in the same step."""
     history, hit = admission.history, admission.admitted.local
     found: set[int] = set()
     for entry in admission.admitted.appeared:
-        group = evidence.oracle.geometry.groups[entry.group]
-        if group.kind == "full" and _same_prefix(evidence, history, entry):
+        group = step.geometry.groups[entry.group]
+        if group.kind == "full" and step.begins(history, entry):
             copied = hit % group.block > 0 and (entry.position - 1) // group.block == hit // group.block
             if copied or entry.position <= hit + group.margin:
                 found.add(entry.position)
@@ -76,12 +77,6 @@ def _too_fresh(evidence: Evidence, admission: AdmissionForecast) -> Iterator[str
             f"The lookup of {history.id} already saw attention at {places(sorted(found))}, registered "
             "earlier in this very step, though the content is written only when the step runs."
         )
-
-
-def _same_prefix(evidence: Evidence, history: History, entry: Entry) -> bool:
-    unit, cache = evidence.oracle.geometry.unit, evidence.oracle.cache
-    known = len(history.numbers) * unit >= entry.position
-    return known and cache.key(entry.group, history, entry.position) == evidence.key(entry)
 
 
 def _from(evidence: Evidence, admission: AdmissionForecast, group: GroupGeometry, position: int) -> str:
@@ -99,48 +94,53 @@ def _from(evidence: Evidence, admission: AdmissionForecast, group: GroupGeometry
     return f", by {one.request} in step {one.index}" + ("" if one.how else ", not computed there")
 
 
-def _reads(
-    evidence: Evidence, observation: Observation, forecast: Forecast, finding: Finding
-) -> Iterator[str]:
+def _reads(evidence: Evidence, step: Step, finding: Finding) -> Iterator[str]:
     """For a wrong read: where its content should have come from."""
-    read = next((one for one in observation.failed_reads if one.request == finding.request), None)
-    if read is None:
+    if finding.request is None or finding.group is None or finding.position is None:
         return
-    oracle = evidence.oracle
-    history, group = oracle.histories[read.request], oracle.geometry.groups[read.group]
+    history, group = step.histories[finding.request], step.geometry.groups[finding.group]
     if group.kind == "mamba":
-        if read.position % oracle.geometry.unit == 0 and read.position <= history.known:
-            entry = Entry(read.group, read.position, history.id)
+        if finding.position % step.geometry.unit == 0 and finding.position <= history.known:
+            entry = Entry(group.index, finding.position, history.id)
             yield from _origin(evidence, entry)
             yield from _states(evidence, entry)
         return
-    prefix = history.tokens[: read.position + 1]
-    begin = read.position // group.block * group.block
+    prefix = history.tokens[: finding.position + 1]
+    begin = finding.position // group.block * group.block
     sharing = [
         chunk.history.id
-        for chunk in forecast.chunks
-        if chunk.history.id != read.request
-        and chunk.history.tokens[: read.position + 1] == prefix
+        for chunk in step.expected.chunks
+        if chunk.history is not history
+        and chunk.history.tokens[: finding.position + 1] == prefix
         and begin <= chunk.scheduled.start < begin + group.block
     ]
     if sharing:
         yield (
             f"The block [{begin}, {begin + group.block}) was being filled by {' and '.join(sharing)} in this "
-            f"step: {read.request} got a copy of it, made before anything was computed."
+            f"step: {history.id} got a copy of it, made before anything was computed."
         )
 
 
 def _origin(evidence: Evidence, entry: Entry) -> Iterator[str]:
-    """How an entry without content came to be visible."""
+    """How a state without content came to be visible: whose chunk ran past it."""
     one = evidence.registered.get(evidence.key(entry))
-    if one is None or one.how or one.span is None:
+    if one is None or one.how:
         return
-    start, end = one.span
-    block = evidence.oracle.geometry.mamba_block
+    at, passing = entry.position, evidence.passing(entry)
+    if passing is None:
+        return
+    index, chunk = passing
+    start, end = chunk.scheduled.start, chunk.scheduled.end
+    owner, block = chunk.history.id, evidence.oracle.geometry.mamba_block
+    whose = "its chunk" if owner == one.request else f"{owner}'s chunk"
+    when = "" if index == one.index else f" of step {index}"
     inside = f", which began inside that block with the state at {start} in it," if start % block else ""
+    made = "neither ended nor exported there"
+    if at == chunk.publications.overwritten and index != one.index:
+        made = f"put the export of {chunk.publications.export} into its place"
     yield (
-        f"{one.request} registered the state at {entry.position} in step {one.index}, but its chunk "
-        f"[{start}, {end}){inside} neither ended nor exported there."
+        f"{one.request} registered the state at {at} in step {one.index}, but {whose} [{start}, {end})"
+        f"{when}{inside} {made}."
     )
 
 
@@ -154,58 +154,62 @@ def _states(evidence: Evidence, entry: Entry) -> Iterator[str]:
     yield f"On this prefix states were computed {f'only at {listed}' if listed else 'nowhere'}."
 
 
-def _jumped(evidence: Evidence, forecast: Forecast, finding: Finding) -> Iterator[str]:
-    chunk = next((one for one in forecast.chunks if one.history.id == finding.request), None)
+def _jumped(evidence: Evidence, step: Step, finding: Finding) -> Iterator[str]:
+    chunk = next((one for one in step.expected.chunks if one.history.id == finding.request), None)
     if chunk is None or finding.position is None:
         return
     history, item, export = chunk.history, chunk.scheduled, chunk.publications.export
     stop = finding.position
-    wants = {
-        "jumped-checkpoint": f"{stop} is the checkpoint of {history.id}'s prompt of {history.prompt} tokens",
-        "jumped-junction": f"{history.id}'s junction asks for a state at {stop}, for others with its prefix",
-        "jumped-block": f"{stop} is the last block end that a lookup could use",
-    }
-    why = wants.get(finding.kind.removesuffix("-resumed"), f"{stop} is a required stop")
-    if finding.kind.endswith("-resumed"):
+    why = {
+        "checkpoint": f"{stop} is the checkpoint of {history.id}'s prompt of {history.prompt} tokens",
+        "junction": f"{history.id}'s junction asks for a state at {stop}, for others with its prefix",
+        "block": f"{stop} is the last block end that a lookup could use",
+    }[finding.stop]
+    if history.known > history.prompt:
         why = f"{why}; started again, it prefills its outputs too, {history.known} tokens"
     exported = f"only {export} was exported" if export else "nothing was exported"
     yield f"{why}. The chunk [{item.start}, {item.end}) passes {stop}, and {exported}."
-    group = evidence.oracle.geometry.mamba[0].index
+    group = step.geometry.mamba[0].index
     before = [at for at, _ in evidence.computed_before(group, history) if at < stop]
     nearest = max([*before, item.start])
     left = f"the nearest computed below is at {nearest}" if nearest else "none is computed below either"
     yield f"So {history.id} leaves no state at {stop}; {left}."
 
 
-def _entry(
-    evidence: Evidence, index: int, observation: Observation, forecast: Forecast, finding: Finding
-) -> Iterator[str]:
+def _entry(evidence: Evidence, index: int, step: Step, entry: Entry) -> Iterator[str]:
     """For an entry that is missing, or visible and should not be."""
-    kinds = [group.kind for group in evidence.oracle.geometry.groups]
-    missing = next((one for one in forecast.missing if one.position == finding.position), None)
-    stray = next((one for one in forecast.stray if one.position == finding.position), None)
-    if missing is not None and finding.rule in ("RT1", "RT2", "CP7"):
-        yield from _missing(evidence, observation, forecast, missing)
-    elif stray is not None and kinds[stray.group] == "mamba":
-        evidence.learn(index, observation, forecast)
-        yield from _origin(evidence, stray)
-        yield from _states(evidence, stray)
+    if entry in missing_entries(step):
+        yield from _missing(evidence, step, entry)
+    elif entry in stray_entries(step):
+        yield from _dropped(step, entry)
+        if step.kind(entry) == "mamba":
+            evidence.learn(index, step)
+            yield from _origin(evidence, entry)
+            yield from _states(evidence, entry)
 
 
-def _missing(evidence: Evidence, observation: Observation, forecast: Forecast, entry: Entry) -> Iterator[str]:
-    chunk = next((one for one in forecast.chunks if one.history.id == entry.request), None)
+def _dropped(step: Step, entry: Entry) -> Iterator[str]:
+    """Requests that would have computed a stray entry, had they not been preempted in the very step."""
+    for request in step.observation.preempted:
+        if step.begins(step.histories[request], entry):
+            yield (
+                f"{request}, which has this prefix, was preempted in this very step: what it was to compute, "
+                "and was registered for, was never computed."
+            )
+
+
+def _missing(evidence: Evidence, step: Step, entry: Entry) -> Iterator[str]:
+    chunk = next((one for one in step.expected.chunks if one.history.id == entry.request), None)
     if chunk is None:
         return
     at, item, left = entry.position, chunk.scheduled, chunk.publications
-    if evidence.oracle.geometry.groups[entry.group].kind != "mamba":
+    if step.kind(entry) != "mamba":
         yield f"{entry.request} has computed the tokens through {at}, so the entry must be there."
         return
-    learned = {one.history.id: one.admitted.junction for one in forecast.admissions}
-    junction = learned.get(entry.request, chunk.history.junction)
-    kept = evidence.why_kept(chunk.history, at, junction) or "to be kept"
+    kept = evidence.why_kept(chunk.history, at, learned_junction(chunk, step.expected)) or "to be kept"
     exported = f" and exported {left.export}" if left.export not in (0, at) else ""
     made = f"exported {at}" if at == left.export else f"ended at {at}{exported}"
-    others = sorted({one.position for one in observation.published if one.group == entry.group})
+    others = sorted({one.position for one in step.observation.published if one.group == entry.group})
     registered = f"states at {places(others)} only" if others else "no state"
     yield (
         f"{entry.request}'s chunk [{item.start}, {left.sure}) {made}. {at} is {kept}, so its state must be "

@@ -1,15 +1,15 @@
-"""Counts how often a run reached each axis and phase where prefix-cache faults live, and each rule."""
+"""Counts how often a run reached each axis and phase where prefix-cache faults live."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from reference.oracle import AdmissionForecast, ChunkForecast, Forecast
+from reference.oracle import Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
-from spec.trace import Abort, Configuration, ResetLocal, Step, Submit, Trace, prompt_length
-from tailproof.coverage_store import StoreReach, exercised_store
+from spec.trace import Abort, Configuration, Step, Submit, Trace, prompt_length
+from tailproof.coverage_store import StoreReach
 from tailproof.reach import TIGHT, Cell, Reach, axes
 
 # Every tag, in the order in which a report shows them; a tag that is never reached is shown with 0.
@@ -196,71 +196,3 @@ def _step_tags(
         fresh = {item.request for item in observation.admitted}
         for finished in observation.finished:
             yield "finished in its first step" if finished.request in fresh else "finished in decode"
-
-
-def exercised(trace: Trace, observation: Observation, forecast: Forecast) -> Iterator[str]:
-    """The rules that this step would have shown to be broken: what makes "held" mean something."""
-    geometry = Geometry.of(trace.configuration)
-    for admission in forecast.admissions:
-        yield from _admission_rules(geometry, admission)
-    for chunk in forecast.chunks:
-        yield from _chunk_rules(geometry, chunk)
-    if forecast.must:
-        yield "RT1"
-    if observation.counters is not None and forecast.admissions:
-        yield "AC2"
-    if observation.events:
-        yield "AC3"
-    if geometry.mamba[0].checkpoint_alignment is not None and forecast.chunks:
-        yield "EL2"
-    if isinstance(trace.steps[observation.at], ResetLocal):
-        yield "LT4"
-    elif forecast.live_before and observation.do in ("run", "settle"):
-        yield "CH2"
-    if not observation.running and (forecast.store is None or forecast.store.at_rest):
-        yield "LT3"
-    for finished in observation.finished:
-        yield from ("SF4", "LV1")
-        if finished.cached:
-            yield "AC1"
-    yield from exercised_store(trace, observation, forecast)
-
-
-def _admission_rules(geometry: Geometry, admission: AdmissionForecast) -> Iterator[str]:
-    history, hit = admission.history, admission.lookup.hit
-    if history.known > geometry.grid:
-        yield "LK1"
-    if hit:
-        yield "PM2"
-        if geometry.eagle:
-            yield "PM3"
-            if history.known % geometry.unit == 0:
-                yield "PM1"
-        if geometry.fine and hit % geometry.align:
-            yield "EL1"
-    if admission.lookup.junction:
-        yield "LK5"
-    if hit and len({group.layout for group in geometry.attention}) > 1:
-        yield "LK2"
-    if admission.fresh:
-        yield "SF3"
-    deeper = history.numbers[hit // geometry.unit : (history.known - 1) // geometry.unit]
-    if any((group.index, number) in admission.visible for group in geometry.mamba for number in deeper):
-        yield "PM4"
-
-
-def _chunk_rules(geometry: Geometry, chunk: ChunkForecast) -> Iterator[str]:
-    item, left = chunk.scheduled, chunk.publications
-    if item.start:
-        yield from ("CH5", "SF1", "SF2")
-    if "checkpoint" in chunk.stops or left.export == geometry.checkpoint(chunk.history.prompt) > 0:
-        yield "CP7"
-    if "junction" in chunk.stops or "block" in chunk.stops:
-        yield "CH1"
-    if left.export and left.overwritten != left.export:
-        yield "CH4"
-    states = {position for group, position in left.must if geometry.groups[group].kind == "mamba"}
-    if geometry.checkpoint(chunk.history.prompt) in states:
-        yield "RT2"
-    if item.end - item.start > geometry.mamba_block:
-        yield "CH3"

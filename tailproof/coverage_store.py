@@ -1,4 +1,4 @@
-"""Counts how often a run with a store reached each axis and phase where its faults live, and each rule."""
+"""Counts how often a run with a store reached each axis and phase where its faults live."""
 
 from __future__ import annotations
 

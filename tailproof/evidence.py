@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 
 from reference.cache import Key
 from reference.history import History
-from reference.oracle import ChunkForecast, Forecast, Oracle
+from reference.oracle import ChunkForecast, Oracle
 from reference.store_oracle import StoreOracle
 from spec.chunking import junction_stop
-from spec.observation import Entry, Observation
+from spec.observation import Entry
 from spec.retention import keeps_interval
+from tailproof.judge.step import Step
 
 KINDS = {"full": "attention", "window": "window", "mamba": "state"}
 
@@ -31,42 +32,47 @@ class Registration:
 @dataclass(slots=True)
 class Evidence:
     """What was seen until now. `registered` holds what is visible, `states` every Mamba state computed on
-    the hash grid since the last reset, as (observation, request, how)."""
+    the hash grid since the last reset, as (observation, request, how), `chunks` all chunks since then, by
+    observation."""
 
     oracle: Oracle
     registered: dict[Key, Registration] = field(default_factory=dict)
     states: dict[Key, tuple[int, str, str]] = field(default_factory=dict)
+    chunks: list[tuple[int, ChunkForecast]] = field(default_factory=list)
 
     def key(self, entry: Entry) -> Key:
         """The key of an entry."""
         return self.oracle.cache.key_of(entry, self.oracle.histories)
 
-    def registrations(self, index: int, observation: Observation, forecast: Forecast) -> list[Registration]:
+    def registrations(self, index: int, step: Step) -> list[Registration]:
         """What the step registered, in the order of groups and positions."""
         found = []
-        for entry in sorted(observation.published, key=lambda entry: (entry.group, entry.position)):
-            chunk = self._chunk(entry, forecast)
+        for entry in sorted(step.observation.published, key=lambda entry: (entry.group, entry.position)):
+            chunk = self._chunk(entry, step)
             if chunk is None:
                 found.append(Registration(index, entry.request, entry, ""))
                 continue
             span = chunk.scheduled.start, chunk.scheduled.end
-            how = self._how(entry, chunk, forecast)
+            how = self._how(entry, chunk, step)
             found.append(Registration(index, chunk.history.id, entry, how, span))
         return found
 
-    def learn(self, index: int, observation: Observation, forecast: Forecast) -> None:
+    def learn(self, index: int, step: Step) -> None:
         """Take a step over."""
+        observation = step.observation
         if observation.do == "reset_local" and observation.reset:
             self.registered.clear()
             self.states.clear()
-        for chunk in forecast.chunks:
+            self.chunks.clear()
+        for chunk in step.expected.chunks:
+            self.chunks.append((index, chunk))
             for group, position in self._computed_states(chunk):
                 key = self.oracle.cache.key(group, chunk.history, position)
                 how = "exported" if position == chunk.publications.export else "chunk end"
                 self.states.setdefault(key, (index, chunk.history.id, how))
         for entry in observation.withdrawn:
             self.registered.pop(self.key(entry), None)
-        for one in self.registrations(index, observation, forecast):
+        for one in self.registrations(index, step):
             self.registered[self.key(one.entry)] = one
 
     def why_kept(self, history: History, position: int, junction: int) -> str:
@@ -97,10 +103,19 @@ class Evidence:
                 found.append((position, f"{by}, {how}" if how == "exported" else by))
         return found
 
-    def _chunk(self, entry: Entry, forecast: Forecast) -> ChunkForecast | None:
+    def passing(self, entry: Entry) -> tuple[int, ChunkForecast] | None:
+        """The last chunk that ran past the end of an entry, and its observation; None where none did."""
+        unit, owner = self.oracle.geometry.unit, self.oracle.histories[entry.request]
+        for index, chunk in reversed(self.chunks):
+            inside = chunk.scheduled.start < entry.position < chunk.scheduled.end
+            if inside and chunk.history.shares(owner, entry.position, unit):
+                return index, chunk
+        return None
+
+    def _chunk(self, entry: Entry, step: Step) -> ChunkForecast | None:
         """The chunk that registered an entry, in the order of scheduling: of those with its prefix the first
         that left something to register there, else the first that reaches its position."""
-        having = [chunk for chunk in forecast.chunks if self._begins(chunk.history, entry)]
+        having = [chunk for chunk in step.expected.chunks if step.begins(chunk.history, entry)]
         at, block = entry.position, self.oracle.geometry.mamba_block
         left = [
             chunk
@@ -110,14 +125,8 @@ class Evidence:
             or (chunk.scheduled.start % block and 0 < at - chunk.scheduled.start < block and at % block == 0)
         ]
         reaching = [chunk for chunk in having if chunk.scheduled.start < at <= chunk.scheduled.end]
-        first = left if self.oracle.geometry.groups[entry.group].kind == "mamba" else reaching
+        first = left if step.kind(entry) == "mamba" else reaching
         return next(iter((*first, *reaching, *having)), None)
-
-    def _begins(self, history: History, entry: Entry) -> bool:
-        unit = self.oracle.geometry.unit
-        return len(history.ahead) * unit >= entry.position and (
-            self.oracle.cache.key(entry.group, history, entry.position) == self.key(entry)
-        )
 
     def _computed_states(self, chunk: ChunkForecast) -> list[tuple[int, int]]:
         unit, reach = self.oracle.geometry.unit, len(chunk.history.ahead) * self.oracle.geometry.unit
@@ -129,10 +138,10 @@ class Evidence:
             if 0 < end <= reach and end % unit == 0
         ]
 
-    def _how(self, entry: Entry, chunk: ChunkForecast, forecast: Forecast) -> str:
+    def _how(self, entry: Entry, chunk: ChunkForecast, step: Step) -> str:
         key, left = self.key(entry), chunk.publications
-        if self.oracle.geometry.groups[entry.group].kind != "mamba":
-            return "computed" if key in forecast.may or key in self.oracle.materialised else ""
+        if step.kind(entry) != "mamba":
+            return "computed" if key in step.expected.may or key in step.expected.computed else ""
         if entry.position == left.export:
             return "exported"
         if entry.position == left.sure:

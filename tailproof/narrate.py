@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reference.oracle import AdmissionForecast, Forecast, Oracle
+from reference.oracle import AdmissionForecast, Oracle
 from reference.store_oracle import oracles
 from spec.geometry import Geometry
 from spec.observation import Observation, Outcome
@@ -15,6 +15,8 @@ from tailproof.argue import argument
 from tailproof.axis import Mark, Span, draw
 from tailproof.evidence import KINDS, Evidence, Registration
 from tailproof.judge.findings import Divergence
+from tailproof.judge.saves import learned_junction
+from tailproof.judge.step import Step
 from tailproof.narrate_store import is_still, meddling, shown, standing, store_setting
 from tailproof.words import LISTED, count, places
 
@@ -119,30 +121,26 @@ def _story(trace: Trace, outcome: Outcome, divergence: Divergence) -> tuple[list
     quiet: list[tuple[int, Observation]] = []
     for index, observation in enumerate(outcome.observations[: divergence.index + 1]):
         evidence = engines[observation.engine]
-        oracle = evidence.oracle
-        forecast, step, last = (
-            oracle.forecast(observation),
-            oracle.step(observation),
-            index == divergence.index,
-        )
-        if isinstance(step, Submit):
-            arrivals.append((index, _arrival(oracle, step)))
+        oracle, last = evidence.oracle, index == divergence.index
+        step, told = Step(observation, oracle.forecast(observation), oracle), oracle.step(observation)
+        if isinstance(told, Submit):
+            arrivals.append((index, _arrival(oracle, told)))
         elif not last and _is_quiet(oracle, observation):
             quiet.append((index, observation))
-        if not isinstance(step, Submit) or last:
+        if not isinstance(told, Submit) or last:
             lines.extend(_arrived(arrivals))
             arrivals.clear()
         if not quiet or quiet[-1][0] < index:
             lines.extend(_computed(quiet))
             quiet.clear()
-            lines.extend(_told(evidence, index, observation, forecast, divergence.rule))
+            lines.extend(_told(evidence, index, step, divergence.rule))
         if last:
-            reasons = list(argument(evidence, index, observation, forecast, divergence.finding))
+            reasons = list(argument(evidence, index, step, divergence.finding))
             if _concerns_blocks(divergence, observation):
                 reasons.extend(standing(trace, outcome, index))
             return lines, reasons
-        evidence.learn(index, observation, forecast)
-        oracle.adopt(observation, forecast)
+        evidence.learn(index, step)
+        oracle.adopt(observation, step.expected)
     return lines, []
 
 
@@ -193,24 +191,21 @@ def _steps(first: int, last: int) -> str:
     return f"steps {first} to {last}"
 
 
-def _told(
-    evidence: Evidence, index: int, observation: Observation, forecast: Forecast, rule: str
-) -> Iterator[str]:
+def _told(evidence: Evidence, index: int, step: Step, rule: str) -> Iterator[str]:
     """A step that did more than compute."""
-    oracle = evidence.oracle
+    oracle, observation, forecast = step.oracle, step.observation, step.expected
     where = f"step {index}{_at_engine(oracle)}:"
-    step = oracle.step(observation)
-    if isinstance(step, Abort):
-        yield f"{where} {step.id} is aborted."
+    told = oracle.step(observation)
+    if isinstance(told, Abort):
+        yield f"{where} {told.id} is aborted."
     elif observation.do == "reset_local":
         again = [one.id for one in oracle.live() if one.state == "running"] if observation.reset else []
         took = "takes effect" if observation.reset else "is refused"
         tail = f"; {' and '.join(again)} must start again" if again else ""
         yield f"{where} a reset of the local cache {took}{tail}."
-    elif meddled := meddling(step):
+    elif meddled := meddling(told):
         yield f"{where} {meddled}."
-    registrations = evidence.registrations(index, observation, forecast)
-    junctions = {one.history.id: one.admitted.junction for one in forecast.admissions}
+    registrations = evidence.registrations(index, step)
     admissions = {one.history.id: one for one in forecast.admissions}
     for chunk in forecast.chunks:
         item, parts = chunk.scheduled, []
@@ -222,7 +217,7 @@ def _told(
         if chunk.publications.export:
             parts.append(f"exports its state at {chunk.publications.export}")
         mine = [one for one in registrations if one.request == item.request and one.span]
-        registered = _registered(evidence, mine, junctions.get(item.request, chunk.history.junction))
+        registered = _registered(evidence, mine, learned_junction(chunk, forecast))
         yield f"{where} {item.request} {', '.join(parts)}, registers {registered}."
     for admission in admissions.values():
         yield f"{where} {admission.history.id} {_admitted(admission)}."
@@ -231,7 +226,7 @@ def _told(
     if others := [one for one in registrations if one.span is None]:
         owners = " and ".join(dict.fromkeys(one.request for one in others))
         yield f"{where} {owners} computes nothing, but there appears {_registered(evidence, others, 0)}."
-    if of_store := list(shown(oracle, observation, forecast, pins=rule[:2] == "LT")):
+    if of_store := list(shown(step, pins=rule[:2] == "LT")):
         yield f"{where} {'; '.join(of_store)}."
 
 

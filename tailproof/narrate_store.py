@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from reference.history import History
-from reference.oracle import AdmissionForecast, Forecast, Oracle
+from reference.oracle import AdmissionForecast, Oracle
 from spec.observation import Entry, Observation, Outcome, StoreView, Transfer
-from spec.trace import Configuration, DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Step, Trace
+from spec.trace import Configuration, DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
+from spec.trace import Step as TraceStep
 from tailproof.evidence import KINDS
+from tailproof.judge.step import Step
 from tailproof.words import count, places
 
 _CALLS = {"put": "puts", "get": "gets", "lookup": "lookups"}
@@ -40,7 +42,7 @@ def store_setting(configuration: Configuration) -> list[str]:
     return parts
 
 
-def meddling(step: Step) -> str | None:
+def meddling(step: TraceStep) -> str | None:
     """What a step of the trace does to the store, in words; None when it does nothing to it."""
     if isinstance(step, Gate):
         return f"from now on {_CALLS[step.kind]} of engine {step.engine} {_ACTIONS[step.action]}"
@@ -66,12 +68,12 @@ def is_still(store: StoreView | None) -> bool:
     return not any(calls) and all(answer.known for answer in store.answers)
 
 
-def shown(oracle: Oracle, observation: Observation, forecast: Forecast, *, pins: bool) -> Iterator[str]:
+def shown(step: Step, *, pins: bool) -> Iterator[str]:
     """What a step showed of the store, in words; with `pins`, also which jobs hold blocks and which ended."""
-    store = observation.store
+    observation, oracle, store = step.observation, step.oracle, step.observation.store
     if store is None:
         return
-    yield from map(_loading, forecast.loadings)
+    yield from map(_loading, step.expected.loadings)
     yield from (f"the load of {request} has come in" for request in store.loaded)
     yield from (f"the load of {request} has failed" for request in store.failed)
     yield from (f"{one.request} ends with an error" for one in observation.finished if one.reason == "error")
@@ -135,18 +137,13 @@ def _held(store: StoreView) -> str:
     return f"{' and '.join(held)} {waits}" if held else ""
 
 
-def in_store(oracle: Oracle, observation: Observation, history: History) -> str:
+def on_prefix(step: Step, history: History) -> str:
     """What the store holds on the prefix of a request after a step."""
-    keys = set(oracle.shelf_keys())
-    store = observation.store
-    if store is not None:
-        keys -= {oracle.cache.key_of(entry, oracle.histories) for entry in store.dropped}
-        keys |= {oracle.cache.key_of(entry, oracle.histories) for entry in store.stored}
-    unit = oracle.geometry.unit
+    keys, unit = step.expected.store.seen, step.geometry.unit
     texts = []
-    for group in oracle.geometry.groups:
+    for group in step.geometry.groups:
         reach = range(unit, len(history.numbers) * unit + 1, unit)
-        found = [at for at in reach if oracle.cache.key(group.index, history, at) in keys]
+        found = [at for at in reach if step.cache.key(group.index, history, at) in keys]
         texts.append(f"{KINDS[group.kind]} at {places(found)}" if found else f"no {KINDS[group.kind]}")
     parts = dict.fromkeys(texts)
     return f"On the prefix of {history.id} the store holds {', '.join(parts)}."

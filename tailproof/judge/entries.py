@@ -78,16 +78,38 @@ def _missing(step: Step, entry: Entry, moved: Sequence[Entry]) -> Finding:
 
 
 def _stray(step: Step, entry: Entry) -> Finding:
-    place = step.place(entry)
-    where = (entry.request, entry.position, entry)
+    place, whose = step.place(entry), _whose(step, entry)
+    where = (whose or entry.request, entry.position, entry)
     if step.kind(entry) != "mamba":
         return Finding("RT1", "uncomputed", f"{place} is visible but was not computed", *where)
     for chunk in step.expected.chunks:
         if chunk.publications.overwritten == entry.position and step.begins(chunk.history, entry):
             text = f"{place} is visible, but the export of {chunk.publications.export} took its place"
             return Finding("CH4", "transient", text, chunk.history.id, entry.position, entry)
+    export = _taken(step, entry)
+    if export and not whose:
+        text = f"{place} is visible, but the export of {export} took its place in an earlier step"
+        return Finding("CH4", "transient", text, *where)
     text = f"{place} is visible, but no chunk ended or exported there"
     return Finding("CH3", "stray-state", text, *where)
+
+
+def _taken(step: Step, entry: Entry) -> int:
+    """The position of the export that took an entry's place in an earlier step, 0 for none."""
+    made = (one.exports.get(entry.position, 0) for one in step.histories.values() if step.begins(one, entry))
+    return max(made, default=0)
+
+
+def _whose(step: Step, entry: Entry) -> str:
+    """The request that registered an entry for what this very step was to compute: it was preempted, or its
+    chunk runs past the entry; "" for none."""
+    preempted = [step.histories[request] for request in step.observation.preempted]
+    passing = [
+        chunk.history
+        for chunk in step.expected.chunks
+        if chunk.scheduled.start < entry.position < chunk.scheduled.end
+    ]
+    return next((one.id for one in (*preempted, *passing) if step.begins(one, entry)), "")
 
 
 @exercises("RT1", "RT2", "CH4")

@@ -83,6 +83,8 @@ def external_hits(step: Step) -> Iterator[Finding]:
     """Mode "external hit": over the keys that the store held when it was asked (LK4). Exact but for one
     choice: a block that ends with the request may count as proof for a hit before its last token, which is
     safe."""
+    if step.observation.store is None:
+        return
     due, align = step.expected.store, step.geometry.align
     for admission in (*step.expected.admissions, *step.expected.loadings):
         item, request = admission.admitted, admission.history.id

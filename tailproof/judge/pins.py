@@ -29,7 +29,8 @@ def pins(step: Step) -> Iterator[Finding]:
     for job in sorted(reported & now.keys()):
         text = f"store job {job} of {now[job].request!r} keeps its pins though its end was reported"
         yield Finding("LT2", "pin-kept", text, now[job].request)
-    busy = {item.request for item in (*observation.scheduled, *observation.finished)}
+    busy = {item.request for item in observation.scheduled}
+    busy |= {item.request for item in observation.finished}
     for pin in view.pins:
         if pin.job not in due.pins and pin.request not in busy:
             text = f"store job {pin.job} began for {pin.request!r}, which neither ran nor ended in the step"

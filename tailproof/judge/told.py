@@ -47,7 +47,7 @@ def events(step: Step) -> Iterator[Finding]:
     """Mode "events": a reader of the events must end up with what is visible. One-sided where one prefix lies
     in two blocks: upstream does not say whether the first removal ends it, so only what no reader could
     believe is judged."""
-    told = step.expected.told
+    told, unit = step.expected.told, step.geometry.unit
     if told is None:
         return
     for event in told.broken:
@@ -56,7 +56,8 @@ def events(step: Step) -> Iterator[Finding]:
         if not event.entries:
             yield Finding("AC3", "event-without-entries", text, event=event, lasting=False)
         else:
-            kind = "event-skips-blocks" if event.matches else "event-tokens"
+            whole = event.matches and event.start % unit == 0 and event.tokens % unit == 0
+            kind = "event-skips-blocks" if whole else "event-tokens"
             entry = event.entries[-1]
             yield Finding("AC3", kind, text, entry=entry, event=event, lasting=False)
     visible = (step.cache.visible - step.withdrawn().keys()) | step.published().keys()

@@ -11,6 +11,7 @@ from reference.oracle import Oracle
 from spec.observation import Counters, Entry, Event, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.judge.lockstep import compare, judge
+from tailproof.judge.step import Step
 from tailproof.targets import Target, open_target
 
 Change = Callable[[Observation], Observation]
@@ -44,7 +45,7 @@ def found(seen: list[Observation]) -> list[tuple[str, str]]:
     oracle = Oracle(TRACE)
     for observation in seen:
         forecast = oracle.forecast(observation)
-        findings = [(one.rule, one.kind) for one in judge(oracle, observation, forecast)]
+        findings = [(one.rule, one.kind) for one in judge(Step(observation, forecast, oracle))]
         if findings:
             return findings
         oracle.adopt(observation, forecast)

@@ -12,6 +12,7 @@ from spec.observation import Counters, Entry, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.generate import Axes, case
 from tailproof.judge.lockstep import compare, judge
+from tailproof.judge.step import Step as Judged
 from tailproof.targets import Target, open_target
 
 Kinds = list[tuple[str, str]]
@@ -40,7 +41,7 @@ def found(trace: Trace, seen: Sequence[Observation]) -> Kinds:
     oracle = Oracle(trace)
     for observation in seen:
         forecast = oracle.forecast(observation)
-        findings = [(one.rule, one.kind) for one in judge(oracle, observation, forecast)]
+        findings = [(one.rule, one.kind) for one in judge(Judged(observation, forecast, oracle))]
         if findings:
             return findings
         oracle.adopt(observation, forecast)
@@ -167,7 +168,7 @@ def test_an_entry_whose_tokens_are_not_known_may_come_a_step_later_and_no_later(
     oracle = Oracle(trace)
     for observation in without[: at + 1]:
         forecast = oracle.forecast(observation)
-        assert list(judge(oracle, observation, forecast)) == []
+        assert judge(Judged(observation, forecast, oracle)) == []
         oracle.adopt(observation, forecast)
     assert entry in oracle.owed.values()
 

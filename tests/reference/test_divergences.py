@@ -1,18 +1,18 @@
-"""Judging goes on past findings that may pass and do no harm, and stops at all others."""
+"""Judging goes on past findings that are explained and do not last, and stops at all others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from spec.observation import Entry, FailedRead, Observation, Outcome
-from spec.rules import RULES
+from spec.rules import ORDER
 from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
-from tailproof.judge.lockstep import compare, divergences, seek
-from tailproof.judge.lockstep import harmless as is_harmless
+from tailproof.judge.lockstep import Unjudged, compare, divergences, seek
+from tailproof.judge.step import Step as Judged
 from tailproof.replay import ReplayFile, replay
 from tailproof.targets import Target, open_target
 
@@ -59,9 +59,24 @@ def both(seen: Observation) -> Observation:
     return misreads(miscounts(seen))
 
 
-def kinds(outcome: Outcome, passes: Callable[[Finding], bool] = lambda finding: True) -> Kinds:
+@dataclass(slots=True)
+class Knows:
+    """An explainer to which findings are known that a test picks; it remembers what it was shown."""
+
+    known: Callable[[Finding], bool] = lambda finding: True
+    followed: list[int] = field(default_factory=list)
+
+    def explain(self, step: Judged, findings: Sequence[Finding]) -> list[str]:
+        return ["some-fault" if self.known(finding) else "" for finding in findings]
+
+    def follow(self, step: Judged) -> None:
+        self.followed.append(step.observation.at)
+
+
+def kinds(outcome: Outcome, known: Callable[[Finding], bool] = lambda finding: True) -> Kinds:
     """Index, rule and kind of all divergences."""
-    return [(one.index, one.rule, one.finding.kind) for one in divergences(TRACE, outcome, passes=passes)]
+    found = divergences(TRACE, outcome, explainer=Knows(known))
+    return [(one.index, one.rule, one.finding.kind) for one in found]
 
 
 MISCOUNTED = "AC2", "counted-requests"
@@ -71,7 +86,7 @@ def test_a_clean_run_has_no_divergence() -> None:
     assert kinds(planted()) == []
 
 
-def test_findings_that_pass_and_do_no_harm_are_gone_past() -> None:
+def test_findings_that_are_explained_and_do_not_last_are_gone_past() -> None:
     outcome = planted(at1=miscounts, at5=miscounts, at7=miscounts)
     each = [(index, *MISCOUNTED) for index in (1, 5, 7)]
     assert kinds(outcome) == each
@@ -79,13 +94,13 @@ def test_findings_that_pass_and_do_no_harm_are_gone_past() -> None:
     assert kinds(outcome, lambda finding: finding.kind == "counted-hits") == each[:1]
     assert kinds(outcome, lambda finding: finding.rule == "AC2") == each
     assert kinds(outcome, lambda finding: False) == each[:1]
-    assert kinds(outcome, lambda finding: finding.rule == "AC3") == each[:1]
     first = compare(TRACE, outcome)
     assert first is not None
-    assert (first.index, first.at, first.rule) == (1, 1, "AC2")
+    assert (first.index, first.at, first.rule, first.fault) == (1, 1, "AC2", "")
+    assert [one.fault for one in divergences(TRACE, outcome, explainer=Knows())] == ["some-fault"] * 3
 
 
-def test_a_finding_that_harms_stops_although_it_may_pass() -> None:
+def test_a_finding_that_lasts_ends_the_run_although_it_is_explained() -> None:
     assert kinds(planted(at1=miscounts, at5=misreads, at6=miscounts)) == [
         (1, *MISCOUNTED),
         (5, "SF1", "kv-of-hit"),
@@ -93,16 +108,76 @@ def test_a_finding_that_harms_stops_although_it_may_pass() -> None:
     assert kinds(planted(at3=misreports, at5=miscounts)) == [(3, "AC1", "cached")]
 
 
-def test_of_one_step_what_stops_is_named_before_what_passes() -> None:
-    """Without passing, it is the first in registry order."""
+def test_everything_of_a_step_is_told_in_registry_order() -> None:
     outcome = planted(at2=jumps_and_misreads, at6=miscounts)
-    assert kinds(outcome, lambda finding: False) == [(2, "CP7", "jumped-checkpoint")]
-    assert kinds(outcome) == [(2, "SF1", "kv")]
-    assert kinds(planted(at5=both)) == [(5, "SF1", "kv-of-hit")]
+    both_found = [
+        (2, "CP7", "jumped-checkpoint"),
+        (2, "RT1", "missing-full"),
+        (2, "SF1", "kv"),
+        (2, "LV1", "not-ended"),
+    ]
+    assert kinds(outcome, lambda finding: False) == both_found
+    assert kinds(outcome) == both_found
+    assert kinds(planted(at5=both)) == [(5, "SF1", "kv-of-hit"), (5, *MISCOUNTED)]
+
+
+@pytest.mark.rule("SF1")
+@pytest.mark.parametrize("known", ["CH3", "SF1", "AC2", ""])
+def test_of_one_step_what_nothing_explains_comes_first_and_ends_the_run(known: str) -> None:
+    """A stray state that a known fault explains hides no wrong read of the same step, and none hides it."""
+    outcome = planted(at5=strays_and_misreads, at6=miscounts)
+    found = list(divergences(TRACE, outcome, explainer=Knows(lambda finding: finding.rule == known)))
+    named = {one.rule: one.fault for one in found}
+    assert named == {rule: "some-fault" if rule == known else "" for rule in ("CH3", "SF1", "AC2")}
+    assert {one.index for one in found} == {5}
+    rules = [one.rule for one in found]
+    new = sorted(set(rules) - {known}, key=lambda rule: ORDER[rule])
+    assert rules == [*new, *([known] if known else [])]
+
+
+def strays_and_misreads(seen: Observation) -> Observation:
+    """A state in the middle of nowhere becomes visible, the same request reads wrong content, and the
+    counters are wrong."""
+    return replace(both(seen), published=(*seen.published, Entry(1, 12, "B")))
+
+
+def test_an_unexplained_finding_ends_the_run_although_it_does_not_last() -> None:
+    outcome = planted(at2=without(Entry(1, 18, "A")), at7=miscounts)
+    missed = 2, "RT2", "missing-checkpoint"
+    assert kinds(outcome, lambda one: one.rule != "RT2") == [missed]
+    assert kinds(outcome)[0] == missed
+    assert len(kinds(outcome)) > 1
+
+
+def test_what_is_left_unjudged_is_counted() -> None:
+    for outcome, known, left in (
+        (planted(), True, 0),
+        (planted(at1=miscounts, at5=miscounts), True, 0),
+        (planted(at1=miscounts, at5=miscounts), False, 6),
+        (planted(at5=misreads), True, 2),
+        (planted(at5=misreads), False, 2),
+        (planted(at7=miscounts), False, 0),
+    ):
+        unjudged = Unjudged()
+        explainer = Knows(lambda finding, known=known: known)  # type: ignore[misc]
+        list(divergences(TRACE, outcome, explainer=explainer, unjudged=unjudged))
+        assert unjudged.observations == left
+    # It adds up over runs.
+    for _ in range(2):
+        list(divergences(TRACE, planted(at5=misreads), unjudged=unjudged))
+    assert unjudged.observations == 4
+
+
+def test_an_explainer_is_shown_every_step_that_the_run_goes_past() -> None:
+    for outcome, count in ((planted(), 8), (planted(at1=miscounts), 8), (planted(at5=misreads), 5)):
+        explainer = Knows()
+        list(divergences(TRACE, outcome, explainer=explainer))
+        assert len(explainer.followed) == count
 
 
 def jumps_and_misreads(seen: Observation) -> Observation:
-    """A chunk that jumps over its checkpoint, and so leaves no state there, after it read wrong content."""
+    """A chunk that jumps over its checkpoint, and so leaves no state there, after it read wrong content. It
+    reaches the prompt's end, but registers and ends nothing."""
     chunk = replace(seen.scheduled[0], end=20)
     read = FailedRead("A", 0, 3, "kv")
     return replace(without(Entry(1, 18, "A"))(seen), scheduled=(chunk,), failed_reads=(read,))
@@ -128,28 +203,19 @@ def test_what_was_not_published_is_missed_once_and_what_follows_is_judged_withou
     assert all(one[1] in ("LK1", "PM4", "PM3") for one in later)
 
 
-@pytest.mark.parametrize("rule", sorted(RULES))
-def test_only_rules_whose_breach_leaves_the_cache_right_can_pass(rule: str) -> None:
-    """What may pass is what costs a hit or tells something wrong."""
-    harmless = {"CP7", "PM1", "LK1", "LK2", "LK4", "RT2", "CH1", "CH2", "AC2", "AC3"}
-    harmless |= {"TS1", "TS3", "TS5", "TS6", "TS7"}
-    assert is_harmless(Finding(rule, "any", "")) is (rule in harmless)
-    assert is_harmless(Finding(rule, "missing-full", "")) is (rule in harmless or rule == "RT1")
-
-
-def test_a_run_that_is_not_whole_is_an_error_also_after_what_passes() -> None:
+def test_a_run_that_is_not_whole_is_an_error_also_after_what_is_explained() -> None:
     outcome = planted(at1=miscounts)
     short = Outcome(tuple(one for one in outcome.observations if one.at < 2))
     found: list[Divergence] = []
     with pytest.raises(IncompleteError, match=r"steps\[2\]"):
-        found.extend(divergences(TRACE, short, passes=lambda finding: True))
+        found.extend(divergences(TRACE, short, explainer=Knows()))
     assert compare(TRACE, short) is not None
 
 
-def test_reads_left_out_are_an_error_also_in_a_step_with_a_finding_that_passes() -> None:
+def test_reads_left_out_are_an_error_also_in_a_step_with_a_finding_that_is_explained() -> None:
     outcome = planted(at5=lambda seen: replace(miscounts(seen), verified=18))
     with pytest.raises(IncompleteError, match="read 18 tokens and states, due were 19"):
-        list(divergences(TRACE, outcome, passes=lambda finding: True))
+        list(divergences(TRACE, outcome, explainer=Knows()))
     good = planted(at5=lambda seen: replace(miscounts(seen), verified=19))
     assert kinds(good) == [(5, *MISCOUNTED)]
     # A finding that stops says more than a check that did not run to its end.
@@ -162,16 +228,9 @@ def test_every_observation_is_visited_up_to_where_judging_stops() -> None:
         (planted(at1=miscounts, at5=miscounts), 8),
         (planted(at1=miscounts, at5=misreads), 6),
     ):
-        visited: list[int] = []
-        list(
-            divergences(
-                TRACE,
-                outcome,
-                lambda seen, due, visited=visited: visited.append(seen.at),  # type: ignore[misc]
-                lambda finding: True,
-            )
-        )
-        assert len(visited) == count
+        visited: list[Judged] = []
+        list(divergences(TRACE, outcome, visited.append, Knows()))
+        assert [step.observation for step in visited] == list(outcome.observations[:count])
 
 
 # Seeking a recorded divergence.
@@ -188,7 +247,20 @@ def test_the_recorded_divergence_is_sought_past_others() -> None:
     ):
         found = seek(TRACE, outcome, rule, kind)
         assert found is not None
-        assert (found.rule, found.finding.kind, found.index) == (rule, kind, index)
+        assert (found.rule, found.finding.kind, found.index, found.fault) == (rule, kind, index, "")
+
+
+def test_the_sought_divergence_has_the_name_of_the_fault_that_explains_it() -> None:
+    for explained, name in (("AC1", "some-fault"), ("AC2", "")):
+        explainer = Knows(lambda finding, rule=explained: finding.rule == rule)  # type: ignore[misc]
+        found = seek(TRACE, planted(**MIXED), "AC1", "cached", explainer)
+        assert (found and (found.rule, found.fault)) == ("AC1", name)
+
+
+def test_what_is_sought_past_is_not_said_to_be_known() -> None:
+    found = seek(TRACE, planted(at1=miscounts), "AC1", "cached")
+    assert found is not None
+    assert (found.rule, found.fault) == ("AC2", "")
 
 
 def test_what_is_not_found_gives_the_first_divergence_and_nothing_gives_none() -> None:

@@ -82,7 +82,7 @@ PLANTS: list[tuple[str, int, Change, str, str]] = [
     ("hang", first("run"), failing("hang"), "LV1", "hang"),
     ("stuck", first("settle"), failing("stuck"), "LV1", "stuck"),
     ("null block", first("settle"), read("null"), "SF2", "null"),
-    ("stray at an abort", first("abort"), lambda seen: seen, "CH3", "mid-chunk"),
+    ("stray at an abort", first("abort"), lambda seen: seen, "CH3", "stray-state"),
     (
         "reset refused",
         first("reset_local"),

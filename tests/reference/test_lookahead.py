@@ -12,8 +12,8 @@ from spec.geometry import Geometry
 from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof import targets
 from tailproof.drawing import Axes
-from tailproof.judge.findings import Finding
 from tailproof.generate import case
+from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.targets import ReferenceTarget, Target
 

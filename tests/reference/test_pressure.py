@@ -15,6 +15,7 @@ from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof import targets
 from tailproof.generate import Axes, case
 from tailproof.judge.lockstep import compare, divergences, judge
+from tailproof.judge.step import Step
 from tailproof.targets import Target, open_target
 
 Kinds = list[tuple[str, str]]
@@ -39,7 +40,7 @@ def found(trace: Trace, seen: list[Observation]) -> Kinds:
     oracle = Oracle(trace)
     for observation in seen:
         forecast = oracle.forecast(observation)
-        findings = [(one.rule, one.kind) for one in judge(oracle, observation, forecast)]
+        findings = [(one.rule, one.kind) for one in judge(Step(observation, forecast, oracle))]
         if findings:
             return findings
         oracle.adopt(observation, forecast)

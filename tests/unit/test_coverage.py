@@ -21,6 +21,7 @@ from tailproof.coverage import TAGS, Coverage
 from tailproof.fuzz import FuzzReport
 from tailproof.generate import case
 from tailproof.judge.lockstep import compare
+from tailproof.judge.step import Step as Judged
 from tailproof.reach import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
 from tailproof.report import fuzz_document, fuzz_lines
 from tailproof.targets import Target, open_target
@@ -124,7 +125,11 @@ def counted(*traces: Trace) -> Coverage:
     opened, coverage = open_target(Target.parse("reference"), print), Coverage()
     for trace in traces:
         coverage.case(trace)
-        compare(trace, opened.run(trace), lambda seen, due, trace=trace: coverage.step(trace, seen, due))
+
+        def visit(step: Judged, trace: Trace = trace) -> None:
+            coverage.step(trace, step.observation, step.expected)
+
+        compare(trace, opened.run(trace), visit)
     return coverage
 
 

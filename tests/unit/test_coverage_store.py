@@ -26,7 +26,6 @@ from spec.trace import (
     Submit,
     Trace,
 )
-from tailproof.coverage import exercised
 from tailproof.coverage_store import (
     STORE_AXES,
     STORE_PHASES,
@@ -36,6 +35,8 @@ from tailproof.coverage_store import (
     store_axes,
     store_lines,
 )
+from tailproof.judge.lockstep import exercised
+from tailproof.judge.step import Step as Judged
 from tailproof.targets import Target, open_target
 
 PLAIN = Configuration((Group("full", 8), Group("mamba", 8)), unit=4, budget=100, store="both")
@@ -139,7 +140,7 @@ def followed(trace: Trace) -> tuple[StoreReach, Counter[str]]:
         oracle = engines[seen.engine]
         due = oracle.forecast(seen)
         reach.step(trace, seen, due)
-        rules.update(exercised(trace, seen, due))
+        rules.update(exercised(Judged(seen, due, oracle)))
         oracle.adopt(seen, due)
     return reach, rules
 

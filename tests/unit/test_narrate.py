@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 import pytest
 
 from reference.oracle import Oracle
-from spec.observation import Failure, Observation, Outcome
+from spec.observation import Entry, Failure, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.evidence import Evidence
-from tailproof.judge.findings import Divergence, Finding
 from tailproof.generate import case
-from tailproof.judge.lockstep import compare
+from tailproof.judge.findings import Divergence, Finding
+from tailproof.judge.lockstep import compare, divergences
+from tailproof.judge.step import Step as Judged
 from tailproof.mutants import MUTANTS
 from tailproof.narrate import explain_divergence, setting
 from tailproof.targets import Target, open_target
@@ -21,6 +25,8 @@ EAGLE = Configuration(GROUPS, 2, eagle=True, speculative=1)
 EXPORTS = Configuration((GROUPS[0], Group("mamba", 4, checkpoint_alignment=1)), 2)
 ONCE: tuple[Step, ...] = (Submit("A", (("a", 8),)), Settle())
 RESEND: tuple[Step, ...] = (*ONCE, Submit("B", (("a", 8),)), Settle())
+Change = Callable[[Observation], Observation]
+Wanted = Callable[[Finding], bool]
 
 
 def explained(fault: str, configuration: Configuration, *steps: Step) -> list[str]:
@@ -116,6 +122,123 @@ def test_the_argument_names_what_was_computed_and_registered(
     assert lines[-len(argument) - 1].startswith("step ")
 
 
+def planted(trace: Trace, start: int, change: Change, wanted: Wanted) -> list[str]:
+    """The argument at a finding that a change brings: of the last engine step that begins a chunk at
+    `start`."""
+    seen = list(open_target(Target.parse("reference"), print).run(trace).observations)
+    index = max(at for at, one in enumerate(seen) if one.scheduled and one.scheduled[0].start == start)
+    outcome = Outcome((*seen[:index], change(seen[index])))
+    divergence = next(one for one in divergences(trace, outcome) if wanted(one.finding))
+    lines = told(explain_divergence(trace, outcome, divergence))
+    return lines[max(at for at, line in enumerate(lines) if line.startswith("step ")) + 1 :]
+
+
+def running_to(end: int) -> Change:
+    """The chunk ends there."""
+    return lambda seen: replace(seen, scheduled=(replace(seen.scheduled[0], end=end),))
+
+
+def publishing(entry: Entry) -> Change:
+    """The step makes that entry visible, and no other."""
+    return lambda seen: replace(seen, published=(entry,))
+
+
+AGAIN = Trace(PLAIN, (Submit("A", (("a", 8),), outputs=9), Run(7), ResetLocal(running=True), Settle()))
+JUNCTION = Trace(PLAIN, (Submit("A", (("a", 20),)), Settle(), Submit("B", (("a", 14), ("b", 10))), Settle()))
+
+
+@pytest.mark.parametrize(
+    ("trace", "stop", "start", "end", "argument"),
+    [
+        (
+            Trace(PLAIN, ONCE),
+            "checkpoint",
+            4,
+            8,
+            "6 is the checkpoint of A's prompt of 8 tokens. The chunk [4, 8) passes 6, and nothing was "
+            "exported.",
+        ),
+        (
+            Trace(PLAIN, ONCE),
+            "block",
+            0,
+            6,
+            "4 is the last block end that a lookup could use. The chunk [0, 6) passes 4, and nothing was "
+            "exported.",
+        ),
+        (
+            JUNCTION,
+            "junction",
+            0,
+            14,
+            "B's junction asks for a state at 12, for others with its prefix. The chunk [0, 14) passes 12, "
+            "and nothing was exported.",
+        ),
+        (
+            AGAIN,
+            "checkpoint",
+            0,
+            13,
+            "6 is the checkpoint of A's prompt of 8 tokens; started again, it prefills its outputs too, 13 "
+            "tokens. The chunk [0, 13) passes 6, and nothing was exported.",
+        ),
+        (
+            AGAIN,
+            "block",
+            0,
+            13,
+            "12 is the last block end that a lookup could use; started again, it prefills its outputs too, "
+            "13 tokens. The chunk [0, 13) passes 12, and nothing was exported.",
+        ),
+    ],
+)
+def test_a_jumped_stop_is_named_with_its_reason(
+    trace: Trace, stop: str, start: int, end: int, argument: str
+) -> None:
+    lines = planted(trace, start, running_to(end), lambda finding: finding.stop == stop)
+    assert lines[0] == argument
+    assert [" leaves no state at " in line for line in lines[1:]] == [True]
+
+
+def test_a_state_whose_place_an_export_took_before_is_told_by_that_chunk() -> None:
+    trace = Trace(EXPORTS, (Submit("A", (("a", 8),), outputs=3), Settle()))
+    late = planted(trace, 8, publishing(Entry(1, 4, "A")), lambda finding: finding.rule == "CH4")
+    assert late == [
+        "A registered the state at 4 in step 2, but its chunk [0, 8) of step 1 put the export of 6 into its "
+        "place.",
+        "On this prefix states were computed only at 6 (A, step 1, exported), 8 (A, step 1).",
+    ]
+
+
+def test_a_state_that_an_earlier_chunk_ran_past_is_told_by_that_chunk() -> None:
+    """B goes on from the state at 6 inside the block [4, 8), and ran past its end."""
+    steps = (*ONCE, Submit("B", (("a", 7), ("b", 13)), outputs=3), Settle())
+    trace = Trace(replace(EXPORTS, budget=64), steps)
+    late = planted(trace, 20, publishing(Entry(1, 8, "B")), lambda finding: finding.rule == "CH3")
+    assert late == [
+        "B registered the state at 8 in step 4, but its chunk [6, 20) of step 3, which began inside that "
+        "block with the state at 6 in it, neither ended nor exported there.",
+        "On this prefix states were computed only at 6 (A, step 1, exported), 18 (B, step 3, exported), "
+        "20 (B, step 3).",
+    ]
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_what_was_registered_for_a_request_that_was_preempted_is_told_so(group: int) -> None:
+    def preempted(seen: Observation) -> Observation:
+        entry = Entry(group, 8, "A")
+        return replace(seen, scheduled=(), running=(), waiting=("A",), preempted=("A",), published=(entry,))
+
+    trace = Trace(PLAIN, (Submit("A", (("a", 8),), outputs=2), Settle()))
+    lines = planted(trace, 6, preempted, lambda finding: finding.entry is not None)
+    assert lines[0] == (
+        "A, which has this prefix, was preempted in this very step: what it was to compute, and was "
+        "registered for, was never computed."
+    )
+    states = ["On this prefix states were computed only at 4 (A, step 1), 6 (A, step 2)."]
+    assert lines[1:] == states * group
+
+
 def test_states_from_before_a_reset_are_no_evidence() -> None:
     trace = Trace(PLAIN, (Submit("A", (("a", 8),)), Run(2), ResetLocal(running=True)))
     outcome = open_target(Target.parse("reference"), lambda line: None).run(trace)
@@ -124,7 +247,7 @@ def test_states_from_before_a_reset_are_no_evidence() -> None:
     seen = []
     for index, observation in enumerate(outcome.observations):
         forecast = oracle.forecast(observation)
-        evidence.learn(index, observation, forecast)
+        evidence.learn(index, Judged(observation, forecast, oracle))
         oracle.adopt(observation, forecast)
         seen.append(evidence.computed_before(1, oracle.histories["A"]))
     assert seen == [[], [(4, "A, step 1")], [(4, "A, step 1"), (6, "A, step 2")], []]

@@ -26,8 +26,8 @@ from spec.trace import (
 from tailproof import shrink as module
 from tailproof.candidates import tidied, without_requests
 from tailproof.generate import case
-from tailproof.layouts import rescaled
 from tailproof.judge.lockstep import compare
+from tailproof.layouts import rescaled
 from tailproof.process import TargetProblem
 from tailproof.shrink import measure, shrink
 from tailproof.targets import Target, open_target

@@ -276,7 +276,7 @@ def promotes_after_an_export(case: Case, finding: Finding) -> bool:
     entry = finding.entry
     if entry is None:
         return False
-    if finding.kind == "stray-state":
+    if finding.kind in ("stray-state", "transient"):
         return case.step.key(entry) in promoted
     lost = {case.witness.displaced[key] for key in promoted}
     return finding.kind in ("lost", "evicted-in-use") and case.step.key(entry) in lost
