@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tailproof.baseline import load
+
 from tailproof.environments import ensure
 from tailproof.judge.findings import Finding
 from tailproof.process import Worker

@@ -55,12 +55,12 @@ class Forecast:
     `must` has to be visible after the step, `may` may be, beside what was computed before (`computed`).
     `required` had to be visible before it and must stay so unless its space is needed; `held` are entries in
     blocks of running requests, which must stay in any case. `told` is what KV events say after the step
-    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed` what has to
-    be visible a step later, `complete` the requests that only wait to be told so. `live_before` are the
-    requests not ended before the step, `waiting` those of them not running. `roomy` tells that the pool can
-    hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone; `ends` the
-    requests that must end in this step with their outputs. `loadings` are requests that left the queue to
-    load, and `store` is what else the store tier adds.
+    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed`
+    what has to be visible a step later, `complete` the requests that only wait to be told so. `live_before`
+    are the requests not ended before the step, `waiting` those of them not running. `roomy` tells that the
+    pool can hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone;
+    `ends` the requests that must end in this step with their outputs. `loadings` are requests that left the
+    queue to load, and `store` is what else the store tier adds.
     """
 
     admissions: tuple[AdmissionForecast, ...] = ()

@@ -36,10 +36,10 @@ class StoreForecast:
     where they came and went within the step. `pins` are the store jobs that held blocks before the step.
     `idle_puts` and `idle_gets` tell of an engine step that nothing stood at the gate before it, so what has
     ended is reported in it. `loads` are the requests that load, `loaded` those of them whose load came in
-    before, `failed_before` those whose last load failed and that were not admitted since, `failing` those that do not
-    run and whose load failed, also where they load again, `refused` the requests that a failed load ends,
-    `away` those that load or wait for an answer, so that nothing of them can be scheduled. `at_rest` tells
-    that neither a load nor a save holds a block."""
+    before, `failed_before` those whose last load failed and that were not admitted since, `failing` those
+    that do not run and whose load failed, also where they load again, `refused` the requests that a failed
+    load ends, `away` those that load or wait for an answer, so that nothing of them can be scheduled.
+    `at_rest` tells that neither a load nor a save holds a block."""
 
     external: Mapping[str, int] = field(default_factory=dict)
     widest: Mapping[str, int] = field(default_factory=dict)

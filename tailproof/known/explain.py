@@ -30,7 +30,8 @@ class Explanations:
         if not findings:
             return []
         case = Case(step, findings, self._witnesses[step.observation.engine], self._wrong)
-        return [self._fault(case, finding) for finding in findings]
+        names = [self._fault(case, finding) for finding in findings]
+        return [name or _consequence(one, findings, names) for one, name in zip(findings, names, strict=True)]
 
     def _fault(self, case: Case, finding: Finding) -> str:
         for fault in self._faults:
@@ -41,6 +42,19 @@ class Explanations:
     def follow(self, step: Step) -> None:
         """Take a step over."""
         self._witnesses[step.observation.engine].follow(step)
+
+
+def _consequence(finding: Finding, findings: Sequence[Finding], names: Sequence[str]) -> str:
+    """The fault of the wrong content that a request read in this very step, for a wrong output of the same
+    request: the token is sampled from what was read."""
+    if finding.kind != "output":
+        return ""
+    read = (
+        name
+        for one, name in zip(findings, names, strict=True)
+        if name and one.request == finding.request and one.rule in ("SF1", "SF2")
+    )
+    return next(read, "")
 
 
 @dataclass(frozen=True, slots=True)

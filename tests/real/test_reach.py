@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from tailproof.baseline import load
+
 from tailproof.fuzz import fuzz
 from tailproof.process import Worker
 from tailproof.targets import DEFAULT

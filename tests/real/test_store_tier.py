@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tailproof.baseline import load
 
 from spec.observation import Observation, Outcome, StoreView, Transfer
 from spec.trace import (
@@ -28,7 +29,6 @@ from spec.trace import (
     Submit,
     Trace,
 )
-from tailproof.baseline import load
 from tailproof.environments import ensure
 from tailproof.fuzz import fuzz
 from tailproof.judge.lockstep import compare

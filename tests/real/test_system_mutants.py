@@ -11,13 +11,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from tailproof.baseline import load
 
 from spec.observation import Outcome
 from spec.trace import Trace
-from tailproof.baseline import load
 from tailproof.environments import EnvironmentProblem, locate
-from tailproof.judge.findings import Finding
 from tailproof.generate import case
+from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.process import Worker
 from tailproof.system_mutants import overlay

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from tailproof.baseline import Known, load
 
 from bench.detection import DEFECTS, Defect, hunt
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
 from tailproof import replay
-from tailproof.baseline import Known, load
 from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import fuzz
 from tailproof.process import TargetProblem, Worker

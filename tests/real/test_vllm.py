@@ -7,13 +7,13 @@ from dataclasses import replace
 from itertools import count, islice
 
 import pytest
+from tailproof.baseline import load
 
 from spec.trace import Configuration
 from tailproof import replay
-from tailproof.baseline import load
-from tailproof.judge.findings import IncompleteError
 from tailproof.fuzz import fuzz
 from tailproof.generate import Axes, case
+from tailproof.judge.findings import IncompleteError
 from tailproof.judge.lockstep import compare, divergences
 from tailproof.process import Worker
 from tailproof.seeds import run_seeds

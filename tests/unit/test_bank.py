@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tailproof.baseline import Baseline
 
 from adapters.protocol import trace_document
 from spec.geometry import Geometry
@@ -20,7 +21,6 @@ from tailproof.bank import show
 from tailproof.bank.cases import FOLDER, BankError, Case, bank, load
 from tailproof.bank.command import bank_command
 from tailproof.bank.run import VERDICTS, judged, profiled, run_bank
-from tailproof.baseline import Baseline
 from tailproof.targets import Target, open_target
 
 REPORTS = 108
