@@ -239,7 +239,7 @@ def fuzz_command(
     type=click.FloatRange(min=0.1),
     default=prove.SECONDS,
     show_default=True,
-    help="Hard limit of an engine for one theorem.",
+    help="Last net: wall time of an engine for one theorem. Its questions are limited in units of work.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
 @click.option(
