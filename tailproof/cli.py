@@ -307,7 +307,7 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
     kept = [(file, read_named(file)) for file in files]
     names = {target or item.target or DEFAULT for _, item in kept}
     parsed = {name: Target.parse(name) for name in names}
-    worst = OK
+    worst, faults = OK, load()
     with ExitStack() as stack:
         opened = {}
         for file, item in kept:
@@ -316,7 +316,8 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
                 if name not in opened:
                     opened[name] = stack.enter_context(closing(open_target(parsed[name], progress_line())))
                 must_run(parsed[name], item.tier)
-                result = replay(opened[name], item)
+                ours = release_line(parsed[name], opened[name])
+                result = replay(opened[name], item, Known(faults, ours.line).explainer())
                 verdict, detail = result.verdict, result.detail
             except (*_UNABLE, TraceError, GeometryError) as problem:
                 verdict, detail = "ERROR", str(problem)
