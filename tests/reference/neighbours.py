@@ -1,0 +1,553 @@
+"""Plants beside the known faults: in the circumstances of each something else goes wrong.
+
+A neighbour must be reported as new, with all known faults in force; a twin does what the fault does, and that
+fault must explain all of it. Both are the reference with one change: of a rule, or of what was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from adapters.protocol import Job, trace_document
+from adapters.worker import run_job
+from reference.cache import Key, Lookup
+from reference.engine import SlowEngine
+from reference.history import History
+from reference.publish import Publications
+from reference.store_engine import StoreEngine, StoreSession
+from reference.store_jobs import Place, Tracker
+from spec.geometry import Geometry
+from spec.lookup import window_blocks
+from spec.observation import Entry, Event, FailedRead, Failure, Observation, Outcome, Scheduled, StoreView
+from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+from tailproof import replay
+from tailproof.judge.diagnosis import bounded_by_the_one_before
+from tailproof.judge.lockstep import divergences
+from tailproof.known.explain import Known
+from tailproof.known.model import TRACES, load
+from tailproof.known.quirks.lookup import short_window_run
+from tailproof.known.quirks.split import Prefill, smallest_block, split_end
+
+Change = Callable[[list[Observation]], list[Observation]]
+Seen = Callable[[Observation], object]
+BASELINE = load()
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A known fault, what goes wrong instead ("" for a twin: the same), where, and the rule and kind that must
+    show it. The wrong system is `engine`, or what `change` makes of what it does."""
+
+    fault: str
+    what: str
+    due: str
+    trace: Trace
+    engine: type[SlowEngine] = SlowEngine
+    change: Change = field(default=lambda seen: seen)
+
+    def found(self, line: str) -> list[tuple[str, str]]:
+        """Rule and kind of each finding, and the known fault of a release line that explains it."""
+        return judged(self.trace, self.change(observations(self.trace, self.engine)), line)
+
+    def __str__(self) -> str:
+        return f"{self.fault}: {self.what or self.due}"
+
+
+class _System:
+    def __init__(self, engine: type[SlowEngine]) -> None:
+        self._engine = engine
+
+    def open(self, configuration: Configuration, omit: str) -> SlowEngine | StoreSession:
+        kind = self._engine
+        return kind(configuration) if configuration.store == "off" else StoreSession(configuration, kind)
+
+
+def observations(trace: Trace, engine: type[SlowEngine] = SlowEngine) -> list[Observation]:
+    """What the reference, or a wrong variant of it, does."""
+    reply = run_job(_System(engine), Job(trace_document(trace)))  # type: ignore[arg-type]
+    assert reply.outcome is not None, reply
+    return list(reply.outcome.observations)
+
+
+def judged(trace: Trace, seen: Sequence[Observation], line: str) -> list[tuple[str, str]]:
+    """Rule and kind of each finding, and the known fault of a release line that explains it ("": none)."""
+    found = divergences(trace, Outcome(tuple(seen)), explainer=Known(BASELINE, line).explainer())
+    return [(f"{one.rule} {one.finding.kind}", one.fault) for one in found]
+
+
+# Traces.
+
+
+def kept(fault: str, number: int = 0) -> Trace:
+    """A kept trace of a known fault."""
+    (one,) = (known for known in BASELINE.faults if known.id == fault)
+    return replay.read_named(TRACES / one.traces[number].file).trace
+
+
+def trace(groups: Sequence[Group], unit: int, *steps: Step, **options: object) -> Trace:
+    """A trace that ends settled."""
+    return Trace(Configuration(tuple(groups), unit, **options), (*steps, Settle()))  # type: ignore[arg-type]
+
+
+def ask(name: str, *prompt: tuple[str, int], **options: object) -> Submit:
+    """A request."""
+    return Submit(name, prompt, **options)  # type: ignore[arg-type]
+
+
+def full(block: int, **options: object) -> Group:
+    """A full attention group."""
+    return Group("full", block, **options)  # type: ignore[arg-type]
+
+
+def mamba(block: int, alignment: int | None = None) -> Group:
+    """A Mamba group; with an alignment it exports states."""
+    return Group("mamba", block, checkpoint_alignment=alignment)
+
+
+EAGLE: dict[str, object] = {"eagle": True, "speculative": 1}
+
+
+def modules(count: int) -> dict[str, object]:
+    """Multi-module MTP."""
+    return {"eagle": True, "speculative": count, "multi_module": True}
+
+
+# Changes of what was seen.
+
+
+def change(where: Seen, **values: object) -> Change:
+    """Sets values of the first observation that fits, and ends the run there."""
+
+    def changed(seen: list[Observation]) -> list[Observation]:
+        index = next(i for i, one in enumerate(seen) if where(one))
+        return [*seen[:index], replace(seen[index], **values)]  # type: ignore[arg-type]
+
+    return changed
+
+
+def breaks_off(where: Seen, kind: str, text: str, place: str = "", **values: object) -> Change:
+    """Ends the run behind the first observation that fits, with a failure."""
+
+    def changed(seen: list[Observation]) -> list[Observation]:
+        index = next(i for i, one in enumerate(seen) if where(one))
+        last = seen[index]
+        empty = {name: () for name in ("scheduled", "admitted", "finished", "published", "withdrawn")}
+        store = StoreView() if last.store is not None else None
+        failed = replace(last, **empty, store=store, events=None, reset=None)  # type: ignore[arg-type]
+        failed = replace(failed, failure=Failure(kind, text, place=place), **values)  # type: ignore[arg-type]
+        return [*seen[: index + 1], failed]
+
+    return changed
+
+
+def computes(request: str, start: int) -> Seen:
+    """The step in which a request's chunk begins there."""
+    return lambda seen: any((one.request, one.start) == (request, start) for one in seen.scheduled)
+
+
+def misreads(request: str, start: int, position: int) -> Change:
+    """The attention of group 0 is wrong from a token on when a request's chunk begins."""
+    return change(computes(request, start), failed_reads=(FailedRead(request, 0, position, "kv"),))
+
+
+def in_view(test: Callable[[StoreView], object]) -> Seen:
+    """A step that shows something of the store."""
+    return lambda seen: seen.store is not None and test(seen.store)
+
+
+# The split.
+
+
+class Split(SlowEngine):
+    """Cuts prefills as the room of the split does, with its mistakes."""
+
+    wrong: frozenset[str] = frozenset()
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        prefill = Prefill.of(history, start, history.junction)
+        asked = min(history.known - start, budget)
+        return split_end(self.geometry, self.configuration, prefill, asked, self.wrong)
+
+
+def mistaken(*names: str) -> type[SlowEngine]:
+    """The engine whose split makes these mistakes."""
+    return type("Mistaken", (Split,), {"wrong": frozenset(names)})
+
+
+class NoStops(SlowEngine):
+    """Where `here` says so, prefill ignores every stop."""
+
+    def here(self, history: History, start: int) -> bool:
+        """Whether stops are ignored."""
+        return True
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        if self.here(history, start):
+            return min(history.known, start + budget)
+        return super().chunk_end(history, start, budget)
+
+
+class NoStopsWhenCoarse(NoStops):
+    """Prefill ignores every stop where hits land on a grid above the Mamba block."""
+
+    def here(self, history: History, start: int) -> bool:
+        return not self.geometry.fine and self.geometry.align > self.geometry.mamba_block
+
+
+class NoStopsOverSmallBlocks(NoStops):
+    """Prefill ignores every stop where a group has smaller blocks than Mamba."""
+
+    def here(self, history: History, start: int) -> bool:
+        return smallest_block(self.configuration) < self.geometry.mamba_block
+
+
+class NoJunctionFromInside(SlowEngine):
+    """A chunk that begins inside a block ignores junctions altogether."""
+
+    def stops(self, history: History, start: int, export: int) -> dict[str, int]:
+        stops = super().stops(history, start, export)
+        inside = start % self.geometry.mamba_block != 0
+        return {name: at for name, at in stops.items() if name != "junction" or not inside}
+
+
+class NoCheckpointWhenResumed(SlowEngine):
+    """A request that prefills its outputs too ignores the checkpoint of its prompt."""
+
+    def stops(self, history: History, start: int, export: int) -> dict[str, int]:
+        stops = super().stops(history, start, export)
+        resumed = history.known > history.prompt
+        return {name: at for name, at in stops.items() if name != "checkpoint" or not resumed}
+
+
+class CutShorter(Split):
+    """A chunk that was to export, and was cut, ends a token before the cut."""
+
+    wrong = frozenset({"split.export_before_cut"})
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        end = super().chunk_end(history, start, budget)
+        asked = min(history.known, start + budget)
+        return end - 1 if self.export(history, start, asked) and end < asked else end
+
+
+class StallsInside(SlowEngine):
+    """With several draft modules a chunk that begins inside a block gets no token."""
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        inside = self.geometry.lookahead > 1 and start % self.geometry.mamba_block
+        return start if inside else super().chunk_end(history, start, budget)
+
+
+class StallsBetweenMedia(SlowEngine):
+    """A chunk ends a token before the second item of media, and the next one has no token."""
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        before = history.submit.media[1][1] - 1
+        return before if start < before else start
+
+
+# What is registered.
+
+
+class NoStateWithModules(SlowEngine):
+    """With several draft modules no Mamba state is ever registered."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        places = set(left.must)
+        if self.geometry.unfinished:
+            places = {place for place in places if self.geometry.groups[place[0]].kind != "mamba"}
+        return places
+
+
+class WithoutExport(SlowEngine):
+    """A chunk that exports, and ends at a state that is kept, registers its end alone."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        states = [group.index for group in self.geometry.mamba if (group.index, left.sure) in left.must]
+        lost = {(group, left.export) for group in states if left.export != left.sure}
+        return set(left.must) - lost
+
+
+class NeitherState(SlowEngine):
+    """A chunk that exports registers no state."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        states = {group.index for group in self.geometry.mamba}
+        return {place for place in left.must if not (left.export and place[0] in states)}
+
+
+class ExportAlone(SlowEngine):
+    """A chunk that exports registers that state alone."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        lost = {(group.index, left.sure) for group in self.geometry.mamba}
+        return set(left.must) - lost if left.export and left.export != left.sure else set(left.must)
+
+
+class RegistersAt(SlowEngine):
+    """A state is registered at `place` of a chunk, if there is any, whatever it is."""
+
+    def place(self, history: History, left: Publications) -> int:
+        """Where."""
+        raise NotImplementedError
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        at = self.place(history, left)
+        inside = history.computed < at < left.sure and at <= len(history.numbers) * self.geometry.unit
+        extra = {(group.index, at) for group in self.geometry.mamba} if inside else set()
+        return set(left.must) | extra
+
+
+class RegistersHashBoundary(RegistersAt):
+    """With coarse hits a state is registered at the last boundary of the hash unit."""
+
+    def place(self, history: History, left: Publications) -> int:
+        return self.geometry.checkpoint_on(history.prompt, self.geometry.unit)
+
+
+class RegistersBeforeHashBoundary(RegistersAt):
+    """With coarse hits a state is registered a unit before the last boundary of the hash unit."""
+
+    def place(self, history: History, left: Publications) -> int:
+        return self.geometry.checkpoint_on(history.prompt, self.geometry.unit) - self.geometry.unit
+
+
+class Extending(RegistersAt):
+    """Registers the end of a block that a chunk which begins inside one runs past, with the state that the
+    chunk began with; `ahead` blocks further on."""
+
+    ahead = 0
+
+    def start_of(self, history: History) -> int:
+        """Where the chunk that is registered begins."""
+        return history.computed
+
+    def _begin(self, history: History, found: Lookup, plan: object) -> bool:
+        history.computed = found.hit
+        return super()._begin(history, found, plan)  # type: ignore[arg-type]
+
+    def place(self, history: History, left: Publications) -> int:
+        block, start = self.geometry.mamba_block, history.computed
+        end = -(-start // block) * block
+        at = end + self.ahead * block
+        if start % block == 0 or at == left.overwritten or not start < at < left.sure:
+            return 0
+        self.wrong[history.id, at] = start
+        return at
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.wrong: dict[tuple[str, int], int] = {}
+
+    def _register(self, item: Scheduled, fresh: set[Key]) -> dict[Key, Entry]:
+        entries = super()._register(item, fresh)
+        for key, entry in entries.items():
+            start = self.wrong.get((entry.request, entry.position), -1)
+            if start >= 0 and self.geometry.groups[entry.group].kind == "mamba":
+                self.content[key] = self.expected[entry.request][start]
+        return entries
+
+
+class ExtendingNext(Extending):
+    """The end of the next block is registered, with the state that the chunk began with."""
+
+    ahead = 1
+
+
+class StaleAtBlockEnd(SlowEngine):
+    """The state at a block end where a chunk ended is that of a token before."""
+
+    def stored(self, kind: str, history: History, position: int, state: int) -> int:
+        stale = kind == "mamba" and position % self.geometry.mamba_block == 0
+        return self.expected[history.id][position - 1] if stale else state
+
+
+class NoWindowOfBoundaries(SlowEngine):
+    """The windows that the replay boundaries need are not registered."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        lost = {
+            (group.index, end)
+            for group in self.geometry.windows
+            for length in self.geometry.replay_boundaries(history.prompt, self.geometry.grid)
+            for end in window_blocks(length, group.block, group.window, group.margin)
+        }
+        return set(left.must) - lost
+
+
+class NoWindowOfCheckpoint(SlowEngine):
+    """The window of the resend checkpoint is registered only as far as replay boundaries need it."""
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        geometry = self.geometry
+        places = set(left.must)
+        for group in geometry.windows:
+            lengths = geometry.replay_boundaries(history.prompt, geometry.grid)
+            needed = {
+                end
+                for length in lengths
+                for end in window_blocks(length, group.block, group.window, group.margin)
+            }
+            places = {place for place in places if place[0] != group.index or place[1] in needed}
+        return places
+
+
+class NoState(SlowEngine):
+    """No Mamba state is registered at `lost`."""
+
+    def lost(self, history: History) -> int:
+        """Where."""
+        return self.geometry.checkpoint(history.prompt)
+
+    def published(self, history: History, left: Publications) -> set[Place]:
+        return set(left.must) - {(group.index, self.lost(history)) for group in self.geometry.mamba}
+
+
+class NoBoundary(NoState):
+    """No state is registered at the replay boundary."""
+
+    def lost(self, history: History) -> int:
+        return max(self.geometry.replay_boundaries(history.prompt, self.geometry.mamba_block))
+
+
+# Lookups.
+
+
+class TwoAlignmentsShort(SlowEngine):
+    """A hit of groups with a sliding window is two steps of its grid too short."""
+
+    def lookup(self, history: History) -> Lookup:
+        found = self.cache.lookup(history)
+        return replace(found, hit=max(found.hit - 2 * self.geometry.grid, 0))
+
+
+class ShortRun(SlowEngine):
+    """A cached run shorter than its window is aligned twice."""
+
+    def lookup(self, history: History) -> Lookup:
+        found = self.cache.lookup(history)
+        return replace(found, hit=short_window_run(self.geometry, history, self.cache.visible))
+
+
+class BelowTheBound(SlowEngine):
+    """Hits end at the last state below what the bounded lookup gives."""
+
+    def lookup(self, history: History) -> Lookup:
+        found = self.cache.lookup(history)
+        bounded = bounded_by_the_one_before(self.geometry, history, self.cache.visible)
+        return replace(found, hit=below(self, history, bounded, self.cache.visible))
+
+
+class Bounded(SlowEngine):
+    """Each attention layout is scanned only to its margin past the one before it."""
+
+    def lookup(self, history: History) -> Lookup:
+        found = self.cache.lookup(history)
+        return replace(found, hit=bounded_by_the_one_before(self.geometry, history, self.cache.visible))
+
+
+def below(engine: SlowEngine, history: History, hit: int, keys: set[Key]) -> int:
+    """The greatest length below a hit that has a state, 0 for none."""
+    serves = [engine.cache.states(history, group, keys) for group in engine.geometry.mamba]
+    grid = engine.geometry.grid
+    return next((at for at in range(hit - grid, 0, -grid) if all(one(at) for one in serves)), 0)
+
+
+class StoreBounded(StoreEngine):
+    """The lookup in the store scans each layout only to its margin past the one before it."""
+
+    def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
+        found = super().external_lookup(history, keys)
+        return replace(found, hit=bounded_by_the_one_before(self.geometry, history, keys))
+
+
+class StoreBelowTheBound(StoreEngine):
+    """The lookup in the store ends at the last state below what the bounded one gives."""
+
+    def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
+        found = super().external_lookup(history, keys)
+        bounded = bounded_by_the_one_before(self.geometry, history, keys)
+        return replace(found, hit=below(self, history, bounded, keys))
+
+
+class StoreAskedShort(StoreEngine):
+    """The store is asked for keys up to the last alignment, less `short` alignments."""
+
+    short = 0
+
+    def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
+        unit, align = self.geometry.unit, self.geometry.align
+        end = (history.known // align - self.short) * align
+        named = {
+            self.cache.key(group.index, history, at)
+            for group in self.geometry.groups
+            for at in range(unit, end + 1, unit)
+        }
+        return super().external_lookup(history, keys & named)
+
+
+class StoreAskedShorter(StoreAskedShort):
+    """The store is asked for keys up to the last alignment but one."""
+
+    short = 1
+
+
+# Saves.
+
+
+class SavesNoStates(StoreEngine):
+    """No state is saved."""
+
+    def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
+        return []
+
+
+class SavesNoExports(StoreEngine):
+    """Exported states are not saved."""
+
+    def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
+        left = self.publications(history, item.start, item.end, item.drafts)
+        places = super().state_places(history, item, tracker)
+        return [place for place in places if place[1] != left.export]
+
+
+# Events.
+
+
+class TellsOtherTokens(SlowEngine):
+    """Events of Mamba groups list tokens that the prefix does not have."""
+
+    def told(self, entry: Entry) -> Event | None:
+        event = super().told(entry)
+        mamba = self.geometry.groups[entry.group].kind == "mamba"
+        return replace(event, matches=False) if event and mamba else event
+
+
+class TellsWholeRange(SlowEngine):
+    """Events of groups of one `kind` list all tokens from the start of the prompt."""
+
+    kind = "mamba"
+
+    def told(self, entry: Entry) -> Event | None:
+        event = super().told(entry)
+        if event is None or self.geometry.groups[entry.group].kind != self.kind:
+            return event
+        return replace(event, start=0, tokens=entry.position)
+
+
+class TellsWholeRangeOfAttention(TellsWholeRange):
+    """Events of full attention list all tokens from the start of the prompt."""
+
+    kind = "full"
+
+
+class TellsNothingOfHalf(SlowEngine):
+    """An event of Mamba names no entry and lists tokens that are no whole block."""
+
+    def told(self, entry: Entry) -> Event | None:
+        event = super().told(entry)
+        if event is None or self.geometry.groups[entry.group].kind == "mamba":
+            return event
+        self.pending.append(Event("stored", (), 0, self.geometry.mamba_block - 1))
+        return event
