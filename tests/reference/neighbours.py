@@ -247,6 +247,14 @@ class StallsBetweenMedia(SlowEngine):
         return before if start < before else start
 
 
+class ShortAtFirst(SlowEngine):
+    """The first chunk of B has 4 tokens, as any engine may choose."""
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        first = history.id == "B" and history.hit is None
+        return start + 4 if first else super().chunk_end(history, start, budget)
+
+
 # What is registered.
 
 
@@ -551,3 +559,595 @@ class TellsNothingOfHalf(SlowEngine):
             return event
         self.pending.append(Event("stored", (), 0, self.geometry.mamba_block - 1))
         return event
+
+
+# Traces made for circumstances that the kept ones leave no room in.
+
+# U 2, block 8 over attention blocks of 2: the stops of 30 tokens are 24 and 28.
+SMALL = trace((full(2), mamba(8)), 2, ask("A", ("a", 30)))
+# B begins at 4, inside its first block, and shares 20 tokens with what was computed before.
+JUNCTION = trace(
+    (full(8), mamba(8, 4)),
+    4,
+    ask("A", ("a", 7)),
+    Settle(),
+    ask("B", ("a", 7), ("b", 30)),
+    Settle(),
+    ask("C", ("a", 7), ("b", 13), ("c", 20)),
+)
+# C of the prompt is 5, above the last block end of the 8 tokens that A has when it starts again.
+RESUMED = trace((full(4), mamba(4)), 1, ask("A", ("a", 6), outputs=6), Run(4), ResetLocal(running=True))
+# A leaves the state at 1. B begins there and exports 18 in one chunk, in blocks of 4.
+EXTENDED = trace(
+    (full(4), mamba(4, 1)), 1, ask("A", ("a", 2)), Settle(), ask("B", ("a", 2), ("b", 18)), retention=None
+)
+REUSED = replace(EXTENDED, steps=(*EXTENDED.steps, ask("C", ("a", 2), ("b", 3), ("c", 9)), Settle()))
+RESENT = replace(EXTENDED, steps=(*EXTENDED.steps, ask("C", ("a", 2), ("b", 18), ("c", 1)), Settle()))
+# The states of a prompt in chunks of a budget, with three modules and no group marked as draft.
+HELD_BACK = trace((full(4), mamba(4)), 1, ask("A", ("a", 30)), retention=None, budget=8, **modules(2))
+# The export of 14 takes the place of 16.
+PROMOTED = trace(
+    (mamba(4, 1), full(4, draft=True), Group("window", 4, window=2)),
+    2,
+    ask("A", ("a", 18), outputs=2),
+    asynchronous=True,
+    **EAGLE,
+)
+# B and C extend A, whose last block holds the tokens 4 and 5.
+CHAINED = trace(
+    (full(4), mamba(4)),
+    2,
+    ask("A", ("a", 7)),
+    ask("B", ("a", 7), ("b", 1)),
+    ask("C", ("a", 7), ("b", 1), ("c", 1)),
+)
+# Where B gets 4 tokens at first, it computes [8, 16) in the step in which C hits 12, where A left a state.
+IN_PROGRESS = trace(
+    (full(16), mamba(16)),
+    2,
+    ask("W", ("a", 5)),
+    Settle(),
+    ask("B", ("a", 16), ("b", 20)),
+    ask("A", ("a", 13)),
+    ask("C", ("a", 16), ("c", 9)),
+)
+# With coarse hits of 8 the states of a prompt of 40 tokens.
+COARSE_WINDOW = trace(
+    (full(8), mamba(8), Group("window", 4, window=60)),
+    2,
+    ask("A", ("a", 42)),
+    Settle(),
+    ask("B", ("a", 42)),
+    retention=None,
+    budget=8,
+    **EAGLE,
+)
+LAYOUTS = trace(
+    (full(4), full(8), mamba(4)),
+    2,
+    ask("A", ("a", 40)),
+    Settle(),
+    ask("B", ("a", 33)),
+    retention=None,
+    budget=8,
+    **EAGLE,
+)
+
+
+# The dense twin of a prompt at the hash boundary: hits are coarse, on a grid of 6 above the unit of 1.
+HASH_BOUNDARY = trace(
+    (full(6), mamba(6), Group("window", 6, window=2)), 1, ask("A", ("a", 17)), **modules(2)
+)
+# The export of 4 and the end at 5, which is C.
+BOTH_STATES = kept("export-displaces-checkpoint")
+# P − 1 and the last hash of the prompt lie above the same block end, 6.
+SAME_BOUNDARY = trace(
+    (full(3), mamba(3), Group("window", 3, window=2)),
+    1,
+    ask("A", ("a", 9)),
+    profile="lookahead",
+    **modules(2),
+)
+WINDOWS = trace((mamba(2), full(1), Group("window", 1, window=2)), 1, ask("A", ("a", 9)), **EAGLE)
+LOOKAHEAD = trace((full(8), mamba(8)), 1, ask("A", ("a", 30)), Settle(), ask("B", ("a", 30)), **modules(2))
+EVENTS = trace((full(4), mamba(4)), 2, ask("A", ("a", 30)), events=True)
+# An encoder that keeps both items of media, and one that keeps one of them.
+MEDIA = kept("items-side-by-side")
+BOTH_ITEMS = replace(MEDIA, configuration=replace(MEDIA.configuration, encoder=12))
+# A reset of the engine's own cache between a prompt and the same again, over a store.
+TALKS = ask("A", ("a", 11), outputs=2), Settle(), ResetLocal(), ask("B", ("a", 11))
+PROOF = trace(
+    (full(2, draft=True), mamba(2), full(4)), 2, *TALKS, store="both", decode_saves=True, **EAGLE
+)
+STORE_LAYOUTS = trace(
+    (full(2), mamba(2), full(2, draft=True, replicated=True)),
+    1,
+    ask("A", ("a", 21)),
+    ask("B", ("a", 21)),
+    Settle(),
+    ResetLocal(),
+    ask("C", ("a", 18)),
+    dcp=2,
+    store="both",
+    retention=None,
+    budget=4,
+    **EAGLE,
+)
+# The state at 8 is the end of a chunk, the one at 12 an export.
+NO_EXPORT = trace((mamba(2, 1), full(4)), 2, ask("A", ("a", 13)), store="both", budget=8, retention=None)
+EXPORT = kept("coarse-export-not-offered")
+FAILING = kept("failed-load-reserves-for-itself")
+AMPLE = replace(FAILING, configuration=replace(FAILING.configuration, blocks=64))
+RETRIED = kept("failed-load-retried-forever")
+LOADS = kept("loads-fill-the-pool")
+RESET = kept("preempted-by-reset-then-told")
+RESET_LOAD = kept("preempted-by-reset-then-told", 1)
+# The same without the reset that preempts: A, then the same again once it has ended.
+NO_RESET = replace(RESET, steps=tuple(one for one in RESET.steps if not isinstance(one, ResetLocal)))
+ENDED_BEFORE = replace(
+    RESET_LOAD, steps=(ask("A", ("a", 2)), Settle(), ResetLocal(), ask("B", ("a", 2)), Settle())
+)
+STORED = kept("partial-block-as-full", 3)
+PREEMPTED = kept("scheduled-then-preempted")
+TAIL = kept("tail-past-hashes")
+
+
+# What is seen when something else goes wrong.
+
+
+def with_transfer(**values: object) -> Change:
+    """Sets values of the first put of the run."""
+
+    def changed(seen: list[Observation]) -> list[Observation]:
+        index = next(i for i, one in enumerate(seen) if one.store and one.store.transfers)
+        store = seen[index].store
+        assert store is not None
+        first, *others = store.transfers
+        put = replace(first, **values)  # type: ignore[arg-type]
+        return [*seen[:index], replace(seen[index], store=replace(store, transfers=(put, *others)))]
+
+    return changed
+
+
+def without_answer(seen: list[Observation]) -> list[Observation]:
+    """A load that has ended is never reported."""
+    index = next(i for i, one in enumerate(seen) if one.store and one.store.loaded)
+    store = seen[index].store
+    assert store is not None
+    return [*seen[:index], replace(seen[index], store=replace(store, loaded=()))]
+
+
+def taken_back(*left: Entry) -> Change:
+    """The chunk of A is taken back in the step that B begins in, and leaves these entries."""
+
+    def changed(seen: list[Observation]) -> list[Observation]:
+        index = next(i for i, one in enumerate(seen) if computes("B", 0)(one))
+        last = seen[index]
+        others = tuple(one for one in last.scheduled if one.request != "A")
+        published = tuple(one for one in last.published if one.request != "A")
+        changed = replace(last, scheduled=others, published=(*published, *left), preempted=("A",))
+        running = tuple(one for one in last.running if one != "A")
+        return [*seen[:index], replace(changed, running=running, waiting=("A",))]
+
+    return changed
+
+
+def after_loads(free: int) -> Change:
+    """The engine is stuck once its loads are in."""
+    return breaks_off(in_view(lambda view: view.loaded), "stuck", "nothing moves", free=free)
+
+
+def after_failures(**values: object) -> Change:
+    """The engine is stuck once loads have failed."""
+    return breaks_off(in_view(lambda view: view.failed), "stuck", "nothing moves", **values)
+
+
+def failing_again(times: int) -> Change:
+    """The load of a request fails so many times, and then the engine is stuck."""
+
+    def changed(seen: list[Observation]) -> list[Observation]:
+        index = next(i for i, one in enumerate(seen) if one.store and one.store.failed)
+        again = [*seen[: index + 1], *(seen[index - 1], seen[index]) * (times - 1)]
+        return breaks_off(lambda one: one is again[-1], "stuck", "nothing moves")(again)
+
+    return changed
+
+
+def dies(where: Seen, text: str) -> Change:
+    """The engine ends in an exception of the connector."""
+    return breaks_off(where, "exception", text, "build_connector_meta")
+
+
+RESETS: Seen = lambda seen: seen.do == "reset_local"  # noqa: E731
+GOES_ON = computes("A", 18)
+
+NEIGHBOURS = (
+    Plant(
+        "boundaries-past-hashes",
+        "a state that P − 1 keeps too is not kept",
+        "RT2 missing-checkpoint",
+        SAME_BOUNDARY,
+        NoState,
+    ),
+    Plant(
+        "boundaries-past-hashes",
+        "a window that P − 1 keeps too is not kept",
+        "RT1 missing-window",
+        SAME_BOUNDARY,
+        NoWindowOfBoundaries,
+    ),
+    Plant(
+        "chained-block-copies",
+        "wrong KV before the shared block",
+        "SF1 kv-of-hit",
+        CHAINED,
+        change=misreads("C", 6, 3),
+    ),
+    Plant(
+        "chained-block-copies",
+        "the first of the pair reads wrong KV",
+        "SF1 kv-of-hit",
+        CHAINED,
+        change=misreads("B", 6, 4),
+    ),
+    Plant(
+        "chained-block-copies",
+        "wrong KV in what the request computes itself",
+        "SF1 kv",
+        CHAINED,
+        change=misreads("C", 6, 6),
+    ),
+    Plant(
+        "coarse-export-not-offered",
+        "no state is saved",
+        "TS1 missing-state",
+        NO_EXPORT,
+        SavesNoStates,
+    ),
+    Plant(
+        "coarse-split-on-block-grid",
+        "the chunk ignores every stop, not only those between the block grid",
+        "CP7 jumped-checkpoint",
+        kept("coarse-split-on-block-grid"),
+        NoStopsWhenCoarse,
+    ),
+    Plant(
+        "copied-before-computed",
+        "wrong KV before the first token that is computed",
+        "SF1 kv-of-hit",
+        IN_PROGRESS,
+        ShortAtFirst,
+        misreads("C", 12, 7),
+    ),
+    Plant(
+        "copied-before-computed",
+        "wrong KV behind the first token that is computed",
+        "SF1 kv-of-hit",
+        IN_PROGRESS,
+        ShortAtFirst,
+        misreads("C", 12, 9),
+    ),
+    Plant(
+        "events-of-sparse-groups",
+        "the tokens told are not those of the prefix",
+        "AC3 event-tokens",
+        EVENTS,
+        TellsOtherTokens,
+    ),
+    Plant(
+        "events-of-sparse-groups",
+        "full attention tells the tokens of the whole range",
+        "AC3 event-skips-blocks",
+        EVENTS,
+        TellsWholeRangeOfAttention,
+    ),
+    Plant(
+        "events-of-sparse-groups",
+        "an event without entries tells a part of a block",
+        "AC3 event-without-entries",
+        EVENTS,
+        TellsNothingOfHalf,
+    ),
+    Plant(
+        "export-decided-before-cut",
+        "the cut chunk ends elsewhere",
+        "CP7 jumped-checkpoint",
+        kept("export-decided-before-cut"),
+        CutShorter,
+    ),
+    Plant(
+        "export-displaces-checkpoint",
+        "the export is lost, and the end registered",
+        "RT1 missing-mamba",
+        BOTH_STATES,
+        WithoutExport,
+    ),
+    Plant(
+        "export-displaces-checkpoint",
+        "neither the export nor the end is registered",
+        "RT2 missing-checkpoint",
+        BOTH_STATES,
+        NeitherState,
+    ),
+    Plant(
+        "external-proof-not-asked",
+        "the store is asked for an alignment less",
+        "LK4 external-too-short",
+        PROOF,
+        StoreAskedShorter,
+    ),
+    Plant(
+        "failed-load-reserves-for-itself",
+        "stuck with ample room",
+        "LV2 stuck",
+        AMPLE,
+        change=after_failures(),
+    ),
+    Plant(
+        "failed-load-retried-forever",
+        "stuck after one failure",
+        "LV2 stuck",
+        RETRIED,
+        change=failing_again(1),
+    ),
+    Plant(
+        "hash-boundary-when-coarse",
+        "a state is registered at another boundary",
+        "CH3 stray-state",
+        HASH_BOUNDARY,
+        RegistersBeforeHashBoundary,
+    ),
+    Plant(
+        "items-side-by-side",
+        "stalled between two items that the encoder keeps together",
+        "CH2 stalled",
+        BOTH_ITEMS,
+        StallsBetweenMedia,
+    ),
+    Plant(
+        "junction-floored-from-chunk-start",
+        "the junction is ignored",
+        "CH1 jumped-junction",
+        JUNCTION,
+        NoJunctionFromInside,
+    ),
+    Plant(
+        "loads-fill-the-pool",
+        "stuck with loads in and blocks left",
+        "LV1 stuck",
+        LOADS,
+        change=after_loads(free=5),
+    ),
+    Plant(
+        "lookahead-hang",
+        "a request stalls though its split leaves tokens",
+        "CH2 stalled",
+        LOOKAHEAD,
+        StallsInside,
+    ),
+    Plant(
+        "partial-block-as-full",
+        "the end of the next block is registered",
+        "CH3 stray-state",
+        EXTENDED,
+        ExtendingNext,
+    ),
+    Plant(
+        "partial-block-as-full",
+        "a state that was computed and kept at a block end is wrong",
+        "SF2 state",
+        RESENT,
+        StaleAtBlockEnd,
+    ),
+    Plant(
+        "partial-block-as-full",
+        "another state is put wrong",
+        "TS2 put-wrong",
+        STORED,
+        change=with_transfer(wrong=(Entry(1, 1, "A"),)),
+    ),
+    Plant(
+        "preempted-by-reset-then-told",
+        "the connector fails without a reset",
+        "LV1 exception-build_connector_meta",
+        NO_RESET,
+        change=dies(computes("A", 1), "TypeError: 'NoneType' object is not subscriptable"),
+    ),
+    Plant(
+        "preempted-by-reset-then-told",
+        "the connector fails in another way",
+        "LV1 exception-build_connector_meta",
+        RESET,
+        change=dies(RESETS, "IndexError: list index out of range"),
+    ),
+    Plant(
+        "preempted-by-reset-then-told",
+        "the load of a request that no reset preempted is never reported",
+        "LV2 load-unreported",
+        ENDED_BEFORE,
+        change=without_answer,
+    ),
+    Plant(
+        "promoted-after-export",
+        "another block end appears later",
+        "CH3 stray-state",
+        PROMOTED,
+        change=change(GOES_ON, published=(Entry(0, 8, "A"),)),
+    ),
+    Plant(
+        "promoted-after-export",
+        "the checkpoint vanishes, and nothing is promoted",
+        "RT1 lost",
+        PROMOTED,
+        change=change(GOES_ON, withdrawn=(Entry(0, 12, "A"),)),
+    ),
+    Plant(
+        "resumed-prefill-loses-checkpoint",
+        "a resumed request never stops at its prompt's checkpoint",
+        "CP7 jumped-checkpoint",
+        RESUMED,
+        NoCheckpointWhenResumed,
+    ),
+    Plant(
+        "scheduled-then-preempted",
+        "a block that the chunk could not fill is visible",
+        "RT1 uncomputed",
+        PREEMPTED,
+        change=taken_back(Entry(0, 20, "A")),
+    ),
+    Plant(
+        "scheduled-then-preempted",
+        "a state that lies before the chunk is visible",
+        "CH3 stray-state",
+        PREEMPTED,
+        change=taken_back(Entry(1, 14, "A")),
+    ),
+    Plant(
+        "scheduled-then-preempted",
+        "an entry of a request that goes on is visible",
+        "RT1 uncomputed",
+        PREEMPTED,
+        change=taken_back(Entry(0, 2, "B")),
+    ),
+    Plant(
+        "second-layout-bounded",
+        "the hit is shorter than the bound makes it",
+        "LK1 hit-too-short",
+        LAYOUTS,
+        BelowTheBound,
+    ),
+    Plant(
+        "second-layout-bounded-external",
+        "the hit in the store is shorter than the bound makes it",
+        "LK4 external-too-short",
+        STORE_LAYOUTS,
+        StoreBelowTheBound,
+    ),
+    Plant(
+        "short-window-run",
+        "the hit is two alignments short",
+        "LK1 hit-too-short",
+        COARSE_WINDOW,
+        TwoAlignmentsShort,
+    ),
+    Plant(
+        "split-on-smallest-block",
+        "the chunk ignores every stop",
+        "CP7 jumped-checkpoint",
+        SMALL,
+        NoStopsOverSmallBlocks,
+    ),
+    Plant(
+        "tail-past-hashes",
+        "the entry of the tail vanishes, and nothing takes its place",
+        "RT1 evicted-in-use",
+        TAIL,
+        change=change(computes("A", 1408), withdrawn=(Entry(0, 896, "A"),)),
+    ),
+    Plant(
+        "unfinished-mamba",
+        "no state is ever registered",
+        "RT1 missing-mamba",
+        HELD_BACK,
+        NoStateWithModules,
+    ),
+    Plant(
+        "window-without-checkpoint",
+        "a block that the replay boundaries need is not kept",
+        "RT1 missing-window",
+        WINDOWS,
+        NoWindowOfBoundaries,
+    ),
+)
+
+TWINS = (
+    Plant("boundaries-past-hashes", "", "RT2 missing-checkpoint", kept("boundaries-past-hashes"), NoState),
+    Plant("chained-block-copies", "", "SF1 kv-of-hit", CHAINED, change=misreads("C", 6, 4)),
+    Plant("coarse-export-not-offered", "", "TS1 missing-state", EXPORT, SavesNoExports),
+    Plant(
+        "coarse-split-on-block-grid",
+        "",
+        "CP7 jumped-checkpoint",
+        kept("coarse-split-on-block-grid"),
+        mistaken("split.block_grid"),
+    ),
+    Plant(
+        "copied-before-computed", "", "SF1 kv-of-hit", IN_PROGRESS, ShortAtFirst, misreads("C", 12, 8)
+    ),
+    Plant("events-of-sparse-groups", "", "AC3 event-skips-blocks", EVENTS, TellsWholeRange),
+    Plant(
+        "export-decided-before-cut",
+        "",
+        "CP7 jumped-checkpoint",
+        kept("export-decided-before-cut"),
+        mistaken("split.export_before_cut"),
+    ),
+    Plant("export-displaces-checkpoint", "", "RT2 missing-checkpoint", BOTH_STATES, ExportAlone),
+    Plant("external-proof-not-asked", "", "LK4 external-too-short", PROOF, StoreAskedShort),
+    Plant("failed-load-reserves-for-itself", "", "LV2 stuck", FAILING, change=after_failures()),
+    Plant("failed-load-retried-forever", "", "LV2 stuck", RETRIED, change=failing_again(3)),
+    Plant("hash-boundary-when-coarse", "", "CH3 stray-state", HASH_BOUNDARY, RegistersHashBoundary),
+    Plant("items-side-by-side", "", "CH2 stalled", MEDIA, StallsBetweenMedia),
+    Plant(
+        "junction-floored-from-chunk-start",
+        "",
+        "CH1 jumped-junction",
+        kept("junction-floored-from-chunk-start"),
+        mistaken("split.floor_from_start"),
+    ),
+    Plant("loads-fill-the-pool", "", "LV1 stuck", LOADS, change=after_loads(free=1)),
+    Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("split.reserve_after")),
+    Plant("partial-block-as-full", "", "CH3 stray-state", EXTENDED, Extending),
+    Plant("partial-block-as-full", "", "SF2 state", kept("partial-block-as-full", 2), Extending),
+    Plant(
+        "preempted-by-reset-then-told",
+        "",
+        "LV1 exception-build_connector_meta",
+        RESET,
+        change=dies(RESETS, "TypeError: 'NoneType' object is not subscriptable"),
+    ),
+    Plant("preempted-by-reset-then-told", "", "LV2 load-unreported", RESET_LOAD, change=without_answer),
+    Plant(
+        "promoted-after-export",
+        "",
+        "CH4 transient",
+        PROMOTED,
+        change=change(GOES_ON, published=(Entry(0, 16, "A"),), withdrawn=(Entry(0, 12, "A"),)),
+    ),
+    Plant(
+        "resumed-prefill-loses-checkpoint",
+        "",
+        "CP7 jumped-checkpoint",
+        kept("resumed-prefill-loses-checkpoint"),
+        mistaken("split.present_length"),
+    ),
+    Plant(
+        "scheduled-then-preempted", "", "RT1 uncomputed", PREEMPTED, change=taken_back(Entry(0, 18, "A"))
+    ),
+    Plant("second-layout-bounded", "", "LK2 bounded-by-other-layout", kept("second-layout-bounded", 1), Bounded),
+    Plant(
+        "second-layout-bounded-external",
+        "",
+        "LK4 external-too-short",
+        kept("second-layout-bounded-external"),
+        StoreBounded,
+    ),
+    Plant("short-window-run", "", "PM1 scan-capped", kept("short-window-run"), ShortRun),
+    Plant(
+        "split-on-smallest-block",
+        "",
+        "CP7 jumped-checkpoint",
+        SMALL,
+        mistaken("split.smallest_block"),
+    ),
+    Plant(
+        "tail-past-hashes",
+        "",
+        "RT1 evicted-in-use",
+        TAIL,
+        change=change(
+            computes("A", 1538), withdrawn=(Entry(0, 1408, "A"),), published=(Entry(0, 1536, "A"),)
+        ),
+    ),
+    Plant("window-without-checkpoint", "", "RT1 missing-window", WINDOWS, NoWindowOfCheckpoint),
+)
