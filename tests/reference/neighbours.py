@@ -165,7 +165,7 @@ class Split(SlowEngine):
     wrong: frozenset[str] = frozenset()
 
     def chunk_end(self, history: History, start: int, budget: int) -> int:
-        prefill = Prefill.of(history, start, history.junction)
+        prefill = Prefill(start, history.prompt, history.known, history.junction)
         asked = min(history.known - start, budget)
         return split_end(self.geometry, self.configuration, prefill, asked, self.wrong)
 
@@ -220,10 +220,19 @@ class NoCheckpointWhenResumed(SlowEngine):
         return {name: at for name, at in stops.items() if name != "checkpoint" or not resumed}
 
 
-class CutShorter(Split):
-    """A chunk that was to export, and was cut, ends a token before the cut."""
+class CutAtJunction(Split):
+    """Junctions are the highest that any layout allows, and whether a chunk exports is decided before one
+    cuts it."""
 
     wrong = frozenset({"split.export_before_cut"})
+
+    def lookup(self, history: History) -> Lookup:
+        found = super().lookup(history)
+        return replace(found, junction=found.highest)
+
+
+class CutShorter(CutAtJunction):
+    """A chunk that was to export, and was cut, ends a token before the cut."""
 
     def chunk_end(self, history: History, start: int, budget: int) -> int:
         end = super().chunk_end(history, start, budget)
@@ -532,33 +541,33 @@ class TellsOtherTokens(SlowEngine):
         return replace(event, matches=False) if event and mamba else event
 
 
-class TellsWholeRange(SlowEngine):
-    """Events of groups of one `kind` list all tokens from the start of the prompt."""
+class TellsNextBlock(SlowEngine):
+    """Events of groups of one `kind` list the tokens of the block behind the one that they tell of, too."""
 
     kind = "mamba"
 
     def told(self, entry: Entry) -> Event | None:
         event = super().told(entry)
-        if event is None or self.geometry.groups[entry.group].kind != self.kind:
+        group = self.geometry.groups[entry.group]
+        if event is None or group.kind != self.kind:
             return event
-        return replace(event, start=0, tokens=entry.position)
+        return replace(event, tokens=event.tokens + group.block)
 
 
-class TellsWholeRangeOfAttention(TellsWholeRange):
-    """Events of full attention list all tokens from the start of the prompt."""
+class TellsNextBlockOfAttention(TellsNextBlock):
+    """Events of full attention list the tokens of the block behind the one that they tell of, too."""
 
     kind = "full"
 
 
-class TellsNothingOfHalf(SlowEngine):
-    """An event of Mamba names no entry and lists tokens that are no whole block."""
+class TellsOfNothing(SlowEngine):
+    """An event names no entry and lists tokens that are no whole block."""
 
-    def told(self, entry: Entry) -> Event | None:
-        event = super().told(entry)
-        if event is None or self.geometry.groups[entry.group].kind == "mamba":
-            return event
-        self.pending.append(Event("stored", (), 0, self.geometry.mamba_block - 1))
-        return event
+    def _events(self, new: tuple[Entry, ...]) -> tuple[Event, ...] | None:
+        events = super()._events(new)
+        tokens = self.geometry.mamba_block - 1
+        return (*(events or ()), Event("stored", (), 0, tokens)) if new else events
+
 
 
 # Traces made for circumstances that the kept ones leave no room in.
@@ -583,6 +592,9 @@ EXTENDED = trace(
 )
 REUSED = replace(EXTENDED, steps=(*EXTENDED.steps, ask("C", ("a", 2), ("b", 3), ("c", 9)), Settle()))
 RESENT = replace(EXTENDED, steps=(*EXTENDED.steps, ask("C", ("a", 2), ("b", 18), ("c", 1)), Settle()))
+# B ended at 4 without leaving a state, C ran past 4, D left the proof of 4, and F hits there.
+READ_LATER = kept("partial-block-as-full", 2)
+READ_LATER = replace(READ_LATER, steps=(*READ_LATER.steps, ask("F", ("a", 5), ("f", 3)), Settle()))
 # The states of a prompt in chunks of a budget, with three modules and no group marked as draft.
 HELD_BACK = trace((full(4), mamba(4)), 1, ask("A", ("a", 30)), retention=None, budget=8, **modules(2))
 # The export of 14 takes the place of 16.
@@ -649,7 +661,7 @@ SAME_BOUNDARY = trace(
     **modules(2),
 )
 WINDOWS = trace((mamba(2), full(1), Group("window", 1, window=2)), 1, ask("A", ("a", 9)), **EAGLE)
-LOOKAHEAD = trace((full(8), mamba(8)), 1, ask("A", ("a", 30)), Settle(), ask("B", ("a", 30)), **modules(2))
+LOOKAHEAD = trace((full(8), mamba(8)), 4, ask("A", ("a", 30)), **modules(2))
 EVENTS = trace((full(4), mamba(4)), 2, ask("A", ("a", 30)), events=True)
 # An encoder that keeps both items of media, and one that keeps one of them.
 MEDIA = kept("items-side-by-side")
@@ -657,7 +669,7 @@ BOTH_ITEMS = replace(MEDIA, configuration=replace(MEDIA.configuration, encoder=1
 # A reset of the engine's own cache between a prompt and the same again, over a store.
 TALKS = ask("A", ("a", 11), outputs=2), Settle(), ResetLocal(), ask("B", ("a", 11))
 PROOF = trace(
-    (full(2, draft=True), mamba(2), full(4)), 2, *TALKS, store="both", decode_saves=True, **EAGLE
+    (full(2, draft=True), mamba(2), full(4)), 2, *TALKS, store="both", decode_saves=True, retention=None, **EAGLE
 )
 STORE_LAYOUTS = trace(
     (full(2), mamba(2), full(2, draft=True, replicated=True)),
@@ -689,7 +701,7 @@ ENDED_BEFORE = replace(
 )
 STORED = kept("partial-block-as-full", 3)
 PREEMPTED = kept("scheduled-then-preempted")
-TAIL = kept("tail-past-hashes")
+TAIL = replace(kept("tail-past-hashes"), steps=kept("tail-past-hashes").steps[:2])
 
 
 # What is seen when something else goes wrong.
@@ -747,8 +759,8 @@ def failing_again(times: int) -> Change:
 
     def changed(seen: list[Observation]) -> list[Observation]:
         index = next(i for i, one in enumerate(seen) if one.store and one.store.failed)
-        again = [*seen[: index + 1], *(seen[index - 1], seen[index]) * (times - 1)]
-        return breaks_off(lambda one: one is again[-1], "stuck", "nothing moves")(again)
+        end = after_failures()(seen)[-1]
+        return [*seen[: index + 1], *(seen[index - 1], seen[index]) * (times - 1), end]
 
     return changed
 
@@ -836,17 +848,17 @@ NEIGHBOURS = (
     ),
     Plant(
         "events-of-sparse-groups",
-        "full attention tells the tokens of the whole range",
+        "full attention tells the tokens of a block more",
         "AC3 event-skips-blocks",
         EVENTS,
-        TellsWholeRangeOfAttention,
+        TellsNextBlockOfAttention,
     ),
     Plant(
         "events-of-sparse-groups",
         "an event without entries tells a part of a block",
         "AC3 event-without-entries",
         EVENTS,
-        TellsNothingOfHalf,
+        TellsOfNothing,
     ),
     Plant(
         "export-decided-before-cut",
@@ -1042,7 +1054,18 @@ NEIGHBOURS = (
         "the entry of the tail vanishes, and nothing takes its place",
         "RT1 evicted-in-use",
         TAIL,
-        change=change(computes("A", 1408), withdrawn=(Entry(0, 896, "A"),)),
+        change=change(computes("A", 1538), withdrawn=(Entry(0, 1408, "A"),)),
+    ),
+    Plant(
+        "tail-past-hashes",
+        "the entry of a whole block vanishes beside that of the tail",
+        "RT1 evicted-in-use",
+        TAIL,
+        change=change(
+            computes("A", 1538),
+            withdrawn=(Entry(0, 896, "A"), Entry(0, 1408, "A")),
+            published=(Entry(0, 1536, "A"),),
+        ),
     ),
     Plant(
         "unfinished-mamba",
@@ -1074,15 +1097,22 @@ TWINS = (
     Plant(
         "copied-before-computed", "", "SF1 kv-of-hit", IN_PROGRESS, ShortAtFirst, misreads("C", 12, 8)
     ),
-    Plant("events-of-sparse-groups", "", "AC3 event-skips-blocks", EVENTS, TellsWholeRange),
+    Plant("events-of-sparse-groups", "", "AC3 event-skips-blocks", EVENTS, TellsNextBlock),
     Plant(
         "export-decided-before-cut",
         "",
         "CP7 jumped-checkpoint",
         kept("export-decided-before-cut"),
-        mistaken("split.export_before_cut"),
+        CutAtJunction,
     ),
     Plant("export-displaces-checkpoint", "", "RT2 missing-checkpoint", BOTH_STATES, ExportAlone),
+    Plant(
+        "external-proof-not-asked",
+        "",
+        "LK4 external-too-short",
+        kept("external-proof-not-asked"),
+        StoreAskedShort,
+    ),
     Plant("external-proof-not-asked", "", "LK4 external-too-short", PROOF, StoreAskedShort),
     Plant("failed-load-reserves-for-itself", "", "LV2 stuck", FAILING, change=after_failures()),
     Plant("failed-load-retried-forever", "", "LV2 stuck", RETRIED, change=failing_again(3)),
@@ -1098,7 +1128,7 @@ TWINS = (
     Plant("loads-fill-the-pool", "", "LV1 stuck", LOADS, change=after_loads(free=1)),
     Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("split.reserve_after")),
     Plant("partial-block-as-full", "", "CH3 stray-state", EXTENDED, Extending),
-    Plant("partial-block-as-full", "", "SF2 state", kept("partial-block-as-full", 2), Extending),
+    Plant("partial-block-as-full", "", "SF2 state", READ_LATER, Extending),
     Plant(
         "preempted-by-reset-then-told",
         "",
@@ -1133,11 +1163,12 @@ TWINS = (
         StoreBounded,
     ),
     Plant("short-window-run", "", "PM1 scan-capped", kept("short-window-run"), ShortRun),
+    Plant("split-on-smallest-block", "", "CH1 jumped-block", SMALL, mistaken("split.smallest_block")),
     Plant(
         "split-on-smallest-block",
         "",
         "CP7 jumped-checkpoint",
-        SMALL,
+        kept("split-on-smallest-block"),
         mistaken("split.smallest_block"),
     ),
     Plant(
