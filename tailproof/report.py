@@ -17,6 +17,7 @@ from tailproof.check import VERDICTS, CheckReport, Verdict
 from tailproof.coverage import TAGS
 from tailproof.coverage_store import store_lines
 from tailproof.fuzz import Found, FuzzReport
+from tailproof.known.model import KnownFault
 from tailproof.reach import folded, reach_lines, reach_table, unsupported
 from tailproof.seeds import SeedResult
 from tailproof.targets import Target, tier_states
@@ -134,6 +135,7 @@ def explained_lines(report: FuzzReport) -> Iterator[str]:
         for name in names:
             here, there = report.explained[name], report.base_explained[name]
             yield f"  {here:>6} {there:>6}  {name}{'  MORE HERE' if here > there else ''}"
+    yield from cannot_hold(found.known for found in report.found if found.known is not None)
     if report.unjudged:
         yield f"{report.unjudged} of {report.steps} steps were left unjudged behind a finding that lasts"
 
@@ -278,12 +280,17 @@ def _faults(report: CheckReport) -> Iterator[str]:
     for item in report.known:
         if item.verdict not in ("known", "gone") or (item.verdict == "gone" and item.fault.is_in(item.line)):
             yield f"  {item.verdict}: {item.trace.file} of {item.fault.id}: {item.detail}"
-    inexact = [seen.fault for seen in report.faults if not seen.fault.exact]
+    yield from cannot_hold(seen.fault for seen in report.faults)
+    yield ""
+
+
+def cannot_hold(faults: Iterable[KnownFault]) -> Iterator[str]:
+    """Those of some known faults that no variant of the spec foretells."""
+    inexact = [fault for fault in dict.fromkeys(faults) if not fault.exact]
     if inexact:
         yield "what the baseline cannot hold: no variant of the spec foretells these, so another fault in the"
         yield "same place of the same step could pass for one of them"
-        yield from (f"  {fault.id}: {fault.title}" for fault in dict.fromkeys(inexact))
-    yield ""
+        yield from (f"  {fault.id}: {fault.title}" for fault in inexact)
 
 
 def _summary(report: CheckReport, strict: bool) -> str:

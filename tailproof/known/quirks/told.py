@@ -5,31 +5,49 @@ Source: vllm/v1/core/block_pool.py, `cache_full_blocks`.
 
 from __future__ import annotations
 
+from reference.oracle import ChunkForecast
+from spec.geometry import GroupGeometry
+from spec.observation import Event
+from spec.retention import cacheable
 from tailproof.judge.findings import Finding
 from tailproof.known.quirks.case import Case, quirk
+from tailproof.known.quirks.registration import held_back, unmarked
+
+_KINDS = ("event-without-entries", "event-skips-blocks")
 
 
 @quirk("told.whole_range")
 def tells_the_whole_range(case: Case, finding: Finding) -> bool:
     """A stored event of a group that registers only some blocks (Mamba, windows) lists the tokens of the
-    whole range of full blocks that a request went through, beside the hashes of those registered."""
+    whole range of full blocks that a chunk completed, beside the hashes of those registered."""
     event = finding.event
-    if (
-        event is None
-        or not event.matches
-        or finding.kind not in ("event-without-entries", "event-skips-blocks")
-    ):
+    if event is None or not event.matches or finding.kind not in _KINDS:
         return False
+    chunks = [*case.step.expected.chunks]
+    if case.step.configuration.asynchronous:
+        # What a step completes is registered, and told, with the answer of the one after it.
+        chunks += case.witness.chunks.values()
+    sparse = [group for group in case.step.geometry.groups if group.kind != "full"]
+    return any(_tells(case, event, group, chunk) for group in sparse for chunk in chunks)
+
+
+def _tells(case: Case, event: Event, group: GroupGeometry, chunk: ChunkForecast) -> bool:
+    """Whether an event has the whole range of a chunk's full blocks in a group and names those of it that
+    are registered, in order."""
+    step, end = case.step, event.start + event.tokens
+    if event.start % group.block or end not in _ends(case, group, chunk):
+        return False
+    if event.start > -(-chunk.scheduled.start // group.block) * group.block:
+        return False
+    places = [entry.position for entry in event.entries]
+    ours = all(entry.group == group.index and step.begins(chunk.history, entry) for entry in event.entries)
+    return ours and places == sorted(set(places)) and all(at % group.block == 0 for at in places)
+
+
+def _ends(case: Case, group: GroupGeometry, chunk: ChunkForecast) -> set[int]:
+    """Where the full blocks end that vLLM counts as cached in a group once the chunk is known."""
     geometry = case.step.geometry
-    sparse = [group for group in geometry.groups if group.kind != "full"]
-    if event.entries:
-        sparse = [group for group in sparse if group.index == event.entries[-1].group]
-    end = event.start + event.tokens
-    return any(
-        event.tokens % group.block == 0
-        and all(
-            entry.position % group.block == 0 and event.start < entry.position <= end
-            for entry in event.entries
-        )
-        for group in sparse
-    )
+    drops = group.drops or (group.kind == "mamba" and unmarked(case.step))
+    late = geometry.unfinished if group.drops else held_back(case.step)
+    most = cacheable(chunk.publications.sure, group.block, geometry.align, drops, geometry.fine, late)
+    return {most // group.block * group.block}
