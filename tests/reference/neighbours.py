@@ -1106,7 +1106,13 @@ TWINS = (
         mistaken("split.block_grid"),
     ),
     Plant("copied-before-computed", "", "SF1 kv-of-hit", IN_PROGRESS, ShortAtFirst, misreads("C", 12, 8)),
-    Plant("events-of-sparse-groups", "", "AC3 event-skips-blocks", EVENTS, TellsNextBlock),
+    Plant(
+        "events-of-sparse-groups",
+        "",
+        "AC3 event-skips-blocks",
+        kept("events-of-sparse-groups", 1),
+        TellsNextBlock,
+    ),
     Plant(
         "export-decided-before-cut",
         "",
