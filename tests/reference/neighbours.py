@@ -1190,3 +1190,51 @@ TWINS = (
     ),
     Plant("window-without-checkpoint", "", "RT1 missing-window", WINDOWS, NoWindowOfCheckpoint),
 )
+
+# B runs past 4 and leaves nothing there; C stops at 4, and D reads what C has left.
+STOPPED_LATER = trace(
+    (full(4), mamba(4, 1)),
+    1,
+    ask("A", ("a", 2)),
+    Settle(),
+    ask("B", ("a", 2), ("b", 18)),
+    Settle(),
+    ask("C", ("a", 2), ("b", 3), ("c", 9)),
+    Settle(),
+    ask("D", ("a", 2), ("b", 3), ("d", 9)),
+)
+
+
+class StaleAtEndOfC(SlowEngine):
+    """The state at a block end where a chunk of C ended is that of a token before."""
+
+    def stored(self, kind: str, history: History, position: int, state: int) -> int:
+        stale = kind == "mamba" and position == self.geometry.mamba_block and history.id == "C"
+        return self.expected[history.id][position - 1] if stale else state
+
+
+def read_null(seen: list[Observation]) -> list[Observation]:
+    index = next(i for i, one in enumerate(seen) if one.failed_reads)
+    reads = tuple(replace(one, what="null") for one in seen[index].failed_reads)
+    return [*seen[:index], replace(seen[index], failed_reads=reads)]
+
+
+class LosesToo(RegistersHashBoundary):
+    def place(self, history, left):
+        return super().place(history, left) if history.id == "A" else 0
+
+    def _engine_step(self, at, do, accept):
+        seen = super()._engine_step(at, do, accept)
+        stray = any(e.request == "A" and e.position == 16 and self.geometry.groups[e.group].kind == "mamba" for e in seen.published)
+        return replace(seen, withdrawn=(Entry(0, 6, "B"),)) if stray else seen
+
+
+LOST_TOO = replace(
+    HASH_BOUNDARY, steps=(ask("B", ("b", 15)), Settle(), *HASH_BOUNDARY.steps)
+)
+
+TRIES = (
+    Plant("partial-block-as-full", "a state computed again where a chunk ran past is wrong", "SF2 state", STOPPED_LATER, StaleAtEndOfC),
+    Plant("partial-block-as-full", "a null block is read where a chunk ran past", "SF2 null", READ_LATER, Extending, read_null),
+    Plant("hash-boundary-when-coarse", "lost", "RT1 lost", LOST_TOO, LosesToo),
+)
