@@ -19,7 +19,7 @@ from reference.store_engine import StoreEngine, StoreSession
 from reference.store_jobs import Place, Tracker
 from spec.lookup import window_blocks
 from spec.observation import Entry, Event, FailedRead, Failure, Observation, Outcome, Scheduled, StoreView
-from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof import replay
 from tailproof.judge.diagnosis import bounded_by_the_one_before
 from tailproof.judge.lockstep import divergences
@@ -379,12 +379,40 @@ class ExtendingNext(Extending):
     ahead = 1
 
 
+class ExtendingNull(Extending):
+    """Who hits at such an end reads the null block."""
+
+    def _adopt(self, history: History, hit: int) -> list[FailedRead]:
+        return [replace(one, what="null") for one in super()._adopt(history, hit)]
+
+
 class StaleAtBlockEnd(SlowEngine):
     """The state at a block end where a chunk ended is that of a token before."""
 
     def stored(self, kind: str, history: History, position: int, state: int) -> int:
         stale = kind == "mamba" and position % self.geometry.mamba_block == 0
         return self.expected[history.id][position - 1] if stale else state
+
+
+class StaleAtEndOfC(SlowEngine):
+    """The state at the first block end, where a chunk of C ends, is that of a token before."""
+
+    def stored(self, kind: str, history: History, position: int, state: int) -> int:
+        stale = kind == "mamba" and position == self.geometry.mamba_block and history.id == "C"
+        return self.expected[history.id][position - 1] if stale else state
+
+
+class LosesAnother(RegistersHashBoundary):
+    """With coarse hits A has a state at the last boundary of the hash unit, and B loses an entry with it."""
+
+    def place(self, history: History, left: Publications) -> int:
+        return super().place(history, left) if history.id == "A" else 0
+
+    def _engine_step(self, at: int, do: str, accept: int) -> Observation:
+        seen = super()._engine_step(at, do, accept)
+        states = {group.index for group in self.geometry.mamba}
+        stray = any(one.group in states and one.position % self.geometry.grid for one in seen.published)
+        return replace(seen, withdrawn=(Entry(0, self.geometry.grid, "B"),)) if stray else seen
 
 
 class NoWindowOfBoundaries(SlowEngine):
@@ -601,6 +629,18 @@ RESENT = replace(EXTENDED, steps=(*EXTENDED.steps, ask("C", ("a", 2), ("b", 18),
 # B ended at 4 without leaving a state, C ran past 4, D left the proof of 4, and F hits there.
 READ_LATER = kept("partial-block-as-full", 2)
 READ_LATER = replace(READ_LATER, steps=(*READ_LATER.steps, ask("F", ("a", 5), ("f", 3)), Settle()))
+# B runs past 4 and leaves nothing there; C ends at 4, and D reads what C has left.
+ENDED_LATER = trace(
+    (full(4), mamba(4, 1)),
+    1,
+    ask("A", ("a", 2)),
+    Settle(),
+    ask("B", ("a", 2), ("b", 18)),
+    Settle(),
+    ask("C", ("a", 2), ("b", 3), ("c", 9)),
+    Settle(),
+    ask("D", ("a", 2), ("b", 3), ("d", 9)),
+)
 # The states of a prompt in chunks of a budget, with three modules and no group marked as draft.
 HELD_BACK = trace((full(4), mamba(4)), 1, ask("A", ("a", 30)), retention=None, budget=8, **modules(2))
 # The export of 14 takes the place of 16.
@@ -654,6 +694,7 @@ LAYOUTS = trace(
 
 # The dense twin of a prompt at the hash boundary: hits are coarse, on a grid of 6 above the unit of 1.
 HASH_BOUNDARY = trace((full(6), mamba(6), Group("window", 6, window=2)), 1, ask("A", ("a", 17)), **modules(2))
+HASH_BOUNDARIES = replace(HASH_BOUNDARY, steps=(ask("B", ("b", 15)), Settle(), *HASH_BOUNDARY.steps))
 # The export of 4 and the end at 5, which is C.
 BOTH_STATES = kept("export-displaces-checkpoint")
 # P − 1 and the last hash of the prompt lie above the same block end, 6.
@@ -702,6 +743,21 @@ EXPORT = kept("coarse-export-not-offered")
 FAILING = kept("failed-load-reserves-for-itself")
 AMPLE = replace(FAILING, configuration=replace(FAILING.configuration, blocks=64))
 RETRIED = kept("failed-load-retried-forever")
+# B runs when C arrives, whose load fails as that of B did.
+RETRIED_OTHER = replace(
+    RETRIED,
+    steps=(
+        ask("A", ("a", 2)),
+        ask("Z", ("z", 2)),
+        Settle(),
+        ResetLocal(),
+        Gate("get", "fail"),
+        ask("B", ("a", 2), outputs=9),
+        Run(4),
+        ask("C", ("z", 2)),
+        Settle(),
+    ),
+)
 LOADS = kept("loads-fill-the-pool")
 RESET = kept("preempted-by-reset-then-told")
 RESET_LOAD = kept("preempted-by-reset-then-told", 1)
@@ -774,6 +830,14 @@ def failing_again(times: int) -> Change:
         return [*seen[: index + 1], *(seen[index - 1], seen[index]) * (times - 1), end]
 
     return changed
+
+
+def failing_before(seen: list[Observation]) -> list[Observation]:
+    """The load of B fails three times, then B runs; that of C fails once, and then the engine is stuck."""
+    first, second = (i for i, one in enumerate(seen) if one.store and one.store.failed)
+    again = (seen[first - 1], seen[first]) * 2
+    end = after_failures()(seen[second:])[-1]
+    return [*seen[: first + 1], *again, *seen[first + 1 : second + 1], end]
 
 
 def dies(where: Seen, text: str) -> Change:
@@ -914,11 +978,25 @@ NEIGHBOURS = (
         change=failing_again(1),
     ),
     Plant(
+        "failed-load-retried-forever",
+        "stuck after a request that failed often has ended, and another one failed once",
+        "LV2 stuck",
+        RETRIED_OTHER,
+        change=failing_before,
+    ),
+    Plant(
         "hash-boundary-when-coarse",
         "a state is registered at another boundary",
         "CH3 stray-state",
         HASH_BOUNDARY,
         RegistersBeforeHashBoundary,
+    ),
+    Plant(
+        "hash-boundary-when-coarse",
+        "the entry of another prefix is lost with it",
+        "RT1 lost",
+        HASH_BOUNDARIES,
+        LosesAnother,
     ),
     Plant(
         "items-side-by-side",
@@ -961,6 +1039,20 @@ NEIGHBOURS = (
         "SF2 state",
         RESENT,
         StaleAtBlockEnd,
+    ),
+    Plant(
+        "partial-block-as-full",
+        "a state is wrong that a later chunk computed where one ran past",
+        "SF2 state",
+        ENDED_LATER,
+        StaleAtEndOfC,
+    ),
+    Plant(
+        "partial-block-as-full",
+        "the null block is read where a chunk ran past",
+        "SF2 null",
+        READ_LATER,
+        ExtendingNull,
     ),
     Plant(
         "partial-block-as-full",
@@ -1189,52 +1281,4 @@ TWINS = (
         ),
     ),
     Plant("window-without-checkpoint", "", "RT1 missing-window", WINDOWS, NoWindowOfCheckpoint),
-)
-
-# B runs past 4 and leaves nothing there; C stops at 4, and D reads what C has left.
-STOPPED_LATER = trace(
-    (full(4), mamba(4, 1)),
-    1,
-    ask("A", ("a", 2)),
-    Settle(),
-    ask("B", ("a", 2), ("b", 18)),
-    Settle(),
-    ask("C", ("a", 2), ("b", 3), ("c", 9)),
-    Settle(),
-    ask("D", ("a", 2), ("b", 3), ("d", 9)),
-)
-
-
-class StaleAtEndOfC(SlowEngine):
-    """The state at a block end where a chunk of C ended is that of a token before."""
-
-    def stored(self, kind: str, history: History, position: int, state: int) -> int:
-        stale = kind == "mamba" and position == self.geometry.mamba_block and history.id == "C"
-        return self.expected[history.id][position - 1] if stale else state
-
-
-def read_null(seen: list[Observation]) -> list[Observation]:
-    index = next(i for i, one in enumerate(seen) if one.failed_reads)
-    reads = tuple(replace(one, what="null") for one in seen[index].failed_reads)
-    return [*seen[:index], replace(seen[index], failed_reads=reads)]
-
-
-class LosesToo(RegistersHashBoundary):
-    def place(self, history, left):
-        return super().place(history, left) if history.id == "A" else 0
-
-    def _engine_step(self, at, do, accept):
-        seen = super()._engine_step(at, do, accept)
-        stray = any(e.request == "A" and e.position == 16 and self.geometry.groups[e.group].kind == "mamba" for e in seen.published)
-        return replace(seen, withdrawn=(Entry(0, 6, "B"),)) if stray else seen
-
-
-LOST_TOO = replace(
-    HASH_BOUNDARY, steps=(ask("B", ("b", 15)), Settle(), *HASH_BOUNDARY.steps)
-)
-
-TRIES = (
-    Plant("partial-block-as-full", "a state computed again where a chunk ran past is wrong", "SF2 state", STOPPED_LATER, StaleAtEndOfC),
-    Plant("partial-block-as-full", "a null block is read where a chunk ran past", "SF2 null", READ_LATER, Extending, read_null),
-    Plant("hash-boundary-when-coarse", "lost", "RT1 lost", LOST_TOO, LosesToo),
 )
