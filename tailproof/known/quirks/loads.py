@@ -59,7 +59,8 @@ def asks_again_and_again(case: Case, finding: Finding) -> bool:
     transfer keeps failing, nothing is computed."""
     if finding.kind != "stuck" or finding.rule != "LV2":
         return False
-    return any(case.witness.failures[one.id] >= _AGAIN for one in case.step.oracle.live())
+    failing = case.step.expected.store.failing
+    return any(case.witness.failures[request] >= _AGAIN for request in failing)
 
 
 @quirk("loads.fill_the_pool")

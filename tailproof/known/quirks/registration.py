@@ -175,7 +175,7 @@ def _counts_small(case: Case) -> bool:
 
 def read_from(case: Case, finding: Finding) -> bool:
     """Whether a wrong state was read at a block end that an earlier chunk ran past."""
-    if finding.rule != "SF2" or finding.kind not in ("state", "null") or finding.request is None:
+    if finding.kind != "state" or finding.request is None:
         return False
     step, history = case.step, case.step.histories[finding.request]
     at, unit = finding.position or 0, case.step.geometry.unit
@@ -253,13 +253,20 @@ def registers_on_the_hash_unit(case: Case, finding: Finding) -> bool:
     of hits, whatever the block there holds; what the block was registered under before is lost."""
     if "registration.hash_boundary" not in case.wrong:
         return False
-    return _registers_stray(case, finding, "registration.hash_boundary") or (
-        finding.kind == "lost"
-        and any(
-            other.kind == "stray-state" and _registers_stray(case, other, "registration.hash_boundary")
-            for other in case.findings
-        )
+    if finding.kind != "lost":
+        return _registers_stray(case, finding, "registration.hash_boundary")
+    return any(
+        _registers_stray(case, other, "registration.hash_boundary") and _same_table(case, finding, other)
+        for other in case.findings
     )
+
+
+def _same_table(case: Case, lost: Finding, stray: Finding) -> bool:
+    """Whether a request that the stray state is of could have had the lost entry in the same table."""
+    one, other = lost.entry, stray.entry
+    if one is None or other is None or one.group != other.group:
+        return False
+    return case.step.begins(case.step.histories[other.request], one)
 
 
 def _registers_stray(case: Case, finding: Finding, name: str) -> bool:

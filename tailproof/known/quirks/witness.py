@@ -43,6 +43,13 @@ class Witness:
             if do.running:
                 self.reset |= {one.id for one in step.oracle.live() if one.state == "running"}
             return
+        published = step.published()
+        for chunk in step.expected.chunks:
+            # What appears at the end of a chunk, or as its export, is what was computed there.
+            for key in self._ends(step, chunk) & published.keys():
+                self.overrun.pop(key, None)
+                self.late.discard(key)
+            self.failures.pop(chunk.history.id, None)
         for chunk in step.expected.chunks:
             self._chunk(step, chunk)
         made = {
@@ -51,7 +58,7 @@ class Witness:
             for group, position in chunk.publications.may
             if position <= len(chunk.history.ahead) * step.geometry.unit
         }
-        for key, entry in step.published().items():
+        for key, entry in published.items():
             if step.kind(entry) == "mamba" and key not in made:
                 self.late.add(key)
         if observation.do in ("run", "settle"):
@@ -61,6 +68,16 @@ class Witness:
         self.failures.update(step.view.failed)
         for request in step.view.loaded:
             self.failures.pop(request, None)
+
+    @staticmethod
+    def _ends(step: Step, chunk: ChunkForecast) -> set[Key]:
+        """The keys of the states at a chunk's end and of its export."""
+        reach = len(chunk.history.ahead) * step.geometry.unit
+        return {
+            step.cache.key(group, chunk.history, position)
+            for group, position in chunk.publications.must
+            if position in (chunk.publications.sure, chunk.publications.export) and position <= reach
+        }
 
     def _chunk(self, step: Step, chunk: ChunkForecast) -> None:
         item, history, left = chunk.scheduled, chunk.history, chunk.publications
