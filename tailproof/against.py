@@ -27,7 +27,7 @@ def sign(finding: Finding) -> Sign:
 @dataclass(slots=True)
 class Base:
     """The target that another one is compared with: its `name`, what runs it (one for each worker of the
-    other), and what is known of it. `explained` counts what each known fault explained on it."""
+    other), and what is known of it. `explained` counts what each known fault explained on it, and what none did."""
 
     name: str
     workers: Sequence[OpenTarget]
@@ -40,8 +40,8 @@ class Base:
         last, ended = len(outcome.observations), False
         for one in divergences(trace, outcome, explainer=self.known.explainer()):
             found.add(sign(one.finding))
-            if count and one.fault:
-                self.explained[one.fault] += 1
+            if count:
+                self.explained[one.fault or AS_THE_BASE] += 1
             if one.finding.lasting or not one.fault:
                 last, ended = one.index, True
         return Beside(found, last if ended else None, known.explainer())
