@@ -19,8 +19,8 @@ from tailproof.bank.command import bank_command
 from tailproof.check import check, open_base
 from tailproof.fuzz import GENERATORS, fuzz
 from tailproof.judge.findings import IncompleteError
-from tailproof.known.explain import Known
-from tailproof.known.model import BaselineError, load
+from tailproof.known.explain import Known, checked
+from tailproof.known.model import BaselineError
 from tailproof.options import (
     STORE_STEPS,
     against_option,
@@ -110,7 +110,7 @@ def check_command(
         names,
         seconds=seconds,
         seed=drawn_seed(seed),
-        baseline=load(baseline),
+        baseline=checked(baseline),
         line=line,
         against=against,
         folder=out,
@@ -181,7 +181,7 @@ def fuzz_command(
         raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
     if tier != "store" and set(omit) & set(STORE_STEPS):
         raise click.BadParameter(f"{omit!r}: h and i are steps of the store tier", param_hint="--omit")
-    faults = load(baseline)
+    faults = checked(baseline)
     if seconds is None and cases is None:
         seconds = 60.0
     progress = progress_line()
