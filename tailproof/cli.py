@@ -307,7 +307,7 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
     kept = [(file, read_named(file)) for file in files]
     names = {target or item.target or DEFAULT for _, item in kept}
     parsed = {name: Target.parse(name) for name in names}
-    worst, faults = OK, load()
+    worst, faults = OK, checked()
     with ExitStack() as stack:
         opened = {}
         for file, item in kept:
