@@ -18,6 +18,7 @@ from spec.trace import Configuration
 from tailproof.judge.findings import Finding
 
 ENGINE_STEPS = ("run", "settle")
+_NO_STORE = StoreView()
 Found = TypeVar("Found", bound=Callable[..., object])
 
 
@@ -53,7 +54,7 @@ class Step:
     @property
     def view(self) -> StoreView:
         """What was seen of the store; nothing without one."""
-        return self.observation.store or StoreView()
+        return self.observation.store or _NO_STORE
 
     def key(self, entry: Entry) -> Key:
         """The key of an observed entry."""

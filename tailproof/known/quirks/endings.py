@@ -49,8 +49,9 @@ def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
     """Whether a step must schedule nothing, given which requests wait: all that run do, and so does the head
     of the queue, where there is a free place for it."""
     live = [one for one in step.oracle.live() if one.produced < one.submit.outputs]
-    running = [one for one in live if one.state == "running"]
-    queue = [one for one in live if one.state == "waiting"]
+    # Who was preempted in this very step does not run any more.
+    running = [one for one in live if one.id in step.observation.running]
+    queue = [one for one in live if one.id in step.observation.waiting]
     if not live or not all(waits(one) for one in running):
         return False
     full = len(running) >= step.configuration.live

@@ -287,11 +287,8 @@ def _registers_stray(case: Case, finding: Finding, name: str) -> bool:
 def promotes_after_an_export(case: Case, finding: Finding) -> bool:
     """The block that an export has taken is registered later under the end that it had before, and the export
     loses its key."""
-    promoted = {
-        case.step.key(other.entry)
-        for other in case.findings
-        if other.kind in ("stray-state", "transient") and other.entry is not None
-    } & case.witness.displaced.keys()
+    # Another request may have computed that end in this very step, so that its key is right.
+    promoted = case.step.published().keys() & case.witness.displaced.keys()
     entry = finding.entry
     if entry is None:
         return False

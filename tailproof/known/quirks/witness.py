@@ -43,24 +43,16 @@ class Witness:
             if do.running:
                 self.reset |= {one.id for one in step.oracle.live() if one.state == "running"}
             return
-        published = step.published()
+        states = {step.key(one) for one in observation.published if step.kind(one) == "mamba"}
         for chunk in step.expected.chunks:
             # What appears at the end of a chunk, or as its export, is what was computed there.
-            for key in self._ends(step, chunk) & published.keys():
+            for key in self._ends(step, chunk) & states if states else ():
                 self.overrun.pop(key, None)
                 self.late.discard(key)
             self.failures.pop(chunk.history.id, None)
         for chunk in step.expected.chunks:
             self._chunk(step, chunk)
-        made = {
-            step.cache.key(group, chunk.history, position)
-            for chunk in step.expected.chunks
-            for group, position in chunk.publications.may
-            if position <= len(chunk.history.ahead) * step.geometry.unit
-        }
-        for key, entry in published.items():
-            if step.kind(entry) == "mamba" and key not in made:
-                self.late.add(key)
+        self.late |= states - step.expected.may
         if observation.do in ("run", "settle"):
             loading = {item.request for item in step.view.loading}
             self.reset_loads = (self.reset_loads - loading) | (loading & self.reset)
