@@ -165,7 +165,7 @@ def _check_target(
     beside = {base.name: base.workers[0]} if base is not None else {}
     report.seeds.extend(run_seeds({name: opened, **beside}))
     progress(f"{name}: {len(report.seeds)} seed cases done")
-    state = tier_states(target)["store"]
+    state = _store_state(target, base)
     if state != "ready":
         report.skipped.append(Skipped(name, "store", state))
 
@@ -207,6 +207,15 @@ def _check_target(
         explained.update(one.explained)
     report.faults.extend(faults_seen(name, known, report.known, explained))
     report.verdicts.extend(_verdicts(report, name, fuzzed, base))
+
+
+def _store_state(target: Target, base: Base | None) -> str:
+    """Whether the store tier can run, on the base too: "ready" or the reason why not."""
+    state = tier_states(target)["store"]
+    if state != "ready" or base is None:
+        return state
+    theirs = tier_states(Target.parse(base.name))["store"]
+    return theirs if theirs == "ready" else f"{base.name}: {theirs}"
 
 
 def _saying(progress: Callable[[str], None], whose: str) -> Callable[[str], None]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spec.geometry import GeometryError
-from spec.trace import Trace, TraceError
+from spec.trace import TraceError
 from tailproof import replay
 from tailproof.against import Base
 from tailproof.judge.findings import Divergence
@@ -66,20 +66,20 @@ def known_results(
         if reason:
             yield KnownResult(fault, trace, name, line, "NOT-RUN", reason)
             continue
+        explainer: Explainer = known.explainer()
+        if base is not None:
+            try:
+                theirs = base.workers[0].run(kept.trace)
+            except (TraceError, GeometryError) as problem:
+                yield KnownResult(fault, trace, name, line, "NOT-RUN", f"{base.name}: {problem}")
+                continue
+            explainer = base.beside(kept.trace, theirs, known)
         try:
-            found = _found(opened, kept.trace, known, base)
+            found = list(divergences(kept.trace, opened.run(kept.trace), explainer=explainer))
         except (TraceError, GeometryError) as problem:
             yield KnownResult(fault, trace, name, line, "ERROR", str(problem))
             continue
         yield _result(fault, trace, name, line, found)
-
-
-def _found(opened: OpenTarget, trace: Trace, known: Known, base: Base | None) -> list[Divergence]:
-    outcome = opened.run(trace)
-    explainer: Explainer = known.explainer()
-    if base is not None:
-        explainer = base.beside(trace, base.workers[0].run(trace), known)
-    return list(divergences(trace, outcome, explainer=explainer))
 
 
 def _result(

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from spec.trace import Configuration, Group, Settle, Submit, Trace
+from spec.observation import Outcome
+from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
 from tailproof import report, targets
 from tailproof.against import AS_THE_BASE, Base, Beside, sign
 from tailproof.fuzz import FuzzReport, fuzz
@@ -19,7 +20,7 @@ from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import load
 from tailproof.mutants import BoundedByFirstLayout, StaleKv
 from tailproof.replay import read
-from tailproof.targets import OpenTarget, Target, open_target
+from tailproof.targets import OpenTarget, ReferenceTarget, Target, open_target
 
 Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -193,6 +194,44 @@ def test_a_known_trace_that_the_base_does_not_show_is_broken(tailproof: Command)
     assert "broken" not in verdicts()
 
 
+def test_a_known_trace_that_the_base_refuses_is_not_run(
+    tailproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A base that lacks what a trace asks for says nothing about the target."""
+    run = ReferenceTarget.run
+    asked = {read(load().folder / trace.file).trace for fault in load().of("0.32") for trace in fault.traces}
+
+    def refused(self: ReferenceTarget, trace: Trace, omit: str = "") -> Outcome:
+        if self.name == "reference+no-drop" and trace in asked:
+            raise TraceError("configuration: it has no such thing")
+        return run(self, trace, omit)
+
+    monkeypatch.setattr(ReferenceTarget, "run", refused)
+    check = (*CHECK, "reference", "--as", "0.32", "--seconds", "0.2", "--against")
+    assert tailproof(*check, "reference+no-drop").code == 0
+    said = {(one["verdict"], one["detail"]) for one in document("c.json")["known"]}
+    assert said == {("NOT-RUN", "reference+no-drop: configuration: it has no such thing")}
+    assert tailproof(*check, "reference").code == 0
+    assert {one["verdict"] for one in document("c.json")["known"]} == {"gone"}
+
+
+def test_a_tier_that_the_base_cannot_run_is_left_out(
+    tailproof: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def states(target: Target) -> dict[str, str]:
+        return {"core": "ready", "store": "it is old" if target.argument == "no-drop" else "ready"}
+
+    monkeypatch.setattr("tailproof.check.tier_states", states)
+    check = (*CHECK, "reference", "--seconds", "0.2", "--against")
+    assert tailproof(*check, "reference+no-drop").code == 0
+    assert document("c.json")["skipped"] == [
+        {"target": "reference", "tier": "store", "reason": "reference+no-drop: it is old"}
+    ]
+    assert [run["tier"] for run in document("c.json")["fuzz"]] == ["core"]
+    assert tailproof(*check, "reference").code == 0
+    assert document("c.json")["skipped"] == []
+
+
 # More often here
 
 
@@ -240,6 +279,36 @@ def test_nothing_is_the_same_on_a_base_without_faults() -> None:
     assert found.found == []
     assert found.explained == found.base_explained == {}
     assert list(report.explained_lines(found)) == []
+
+
+class Interrupted(ReferenceTarget):
+    """Is interrupted in its fifth case, and knows whether it was cancelled."""
+
+    cases = 0
+    cancelled = False
+
+    def finish(self) -> Outcome:
+        """The outcome, four times."""
+        self.cases += 1
+        if self.cases > 4:
+            raise KeyboardInterrupt
+        return super().finish()
+
+    def cancel(self) -> None:
+        """Remember it."""
+        self.cancelled = True
+        super().cancel()
+
+
+def test_an_interrupt_ends_both() -> None:
+    base = Interrupted(Target.parse("reference"))
+    target = ReferenceTarget(Target.parse("reference+stale-state"))
+    beside, folder = Base("base", [base], NOTHING), Path("kept")
+    found = fuzz([target], target.name, seed=1, cases=60, base=beside, folder=folder)
+    assert (found.interrupted, found.cases, base.cancelled) == (True, 4, True)
+    assert not target._pending
+    assert {one.explanation[-1] for one in found.found} == {"not made small: the run was interrupted"}
+    assert len(list(folder.iterdir())) == len(found.found) > 0
 
 
 # One run
