@@ -979,7 +979,7 @@ NEIGHBOURS = (
     ),
     Plant(
         "failed-load-retried-forever",
-        "stuck after a request that failed often has ended, and another one failed once",
+        "stuck after one failure, while a request runs whose load failed often",
         "LV2 stuck",
         RETRIED_OTHER,
         change=failing_before,
