@@ -174,3 +174,337 @@ def test_mistakes_add_up() -> None:
 def test_a_split_ends_decoding_where_it_is_asked_to() -> None:
     for start, asked in ((20, 1), (21, 4)):
         assert split_end(Geometry.of(FINE), FINE, Prefill(start, 20, 22, 0), asked, NONE) == start + asked
+
+
+# Lookups.
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """One request of `prompt` tokens and the entries of its own prefix that are visible, by group."""
+
+    configuration: Configuration
+    prompt: int
+    entries: Mapping[int, Sequence[int]]
+
+    def hits(self) -> tuple[int, int]:
+        """The right hit, and that of a lookup that aligns a short run twice."""
+        geometry = Geometry.of(self.configuration)
+        history = History.of(Submit("A", (("a", self.prompt),)), Prefixes(self.configuration.unit), {})
+        cache = SlowCache(geometry)
+        visible = {cache.key(group, history, at) for group, places in self.entries.items() for at in places}
+        kept = set(visible)
+        found = cache.lookup(history, visible).hit, short_window_run(geometry, history, visible)
+        assert visible == kept
+        return found
+
+
+ATTENTION = {0: (8, 16, 24), 1: (8, 16), 2: (4, 8, 12, 16, 20)}
+
+
+def coarse(tokens: int, block: int = 4, **options: object) -> Configuration:
+    return setting(full(8), mamba(8), window(block, tokens), unit=2, **(options or EAGLE))
+
+
+@pytest.mark.parametrize(
+    ("cache", "right", "wrong"),
+    [
+        # The window of 20 tokens would need five blocks, 16 tokens are all there are: one alignment is lost.
+        (Cache(coarse(20), 26, ATTENTION), 16, 8),
+        # The state below is not there, so more than one is.
+        (Cache(coarse(20), 26, {**ATTENTION, 1: (16,)}), 16, 0),
+        # A window of 13 tokens is full with three blocks, so nothing is lost.
+        (Cache(coarse(13), 26, ATTENTION), 16, 16),
+        # Nor is anything where the blocks of the window are those that hits land on, or where nothing drops.
+        (Cache(coarse(20, 8), 26, {0: (8, 16, 24), 1: (8, 16), 2: (8, 16, 24)}), 16, 16),
+        (Cache(coarse(20, eagle=False), 26, ATTENTION), 16, 16),
+        (Cache(coarse(20), 26, {0: (8,), 1: (8,), 2: (4,)}), 0, 0),
+    ],
+)
+def test_a_short_run_of_a_window_is_aligned_twice(cache: Cache, right: int, wrong: int) -> None:
+    assert cache.hits() == (right, wrong)
+
+
+# What a quirk is asked.
+
+
+def case(*wrong: str) -> Case:
+    """A case in which these quirks are in force; nothing else of it is looked at."""
+    return Case(None, (), Witness(), frozenset(wrong))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("in_force", "right", "due"),
+    [
+        # It is right with the quirk alone, or only beside another that is in force too.
+        ({"q"}, [{"q"}], True),
+        ({"q", "r"}, [{"q"}], True),
+        ({"q", "r"}, [{"q", "r"}], True),
+        # It is right without any, only with one that is not in force, or with the other alone.
+        ({"q"}, [set(), {"q"}], False),
+        ({"r"}, [{"q"}], False),
+        ({"q", "r"}, [{"r"}, {"q", "r"}], False),
+        ({"q"}, [], False),
+    ],
+)
+def test_a_finding_is_due_to_a_quirk_that_makes_it_right(
+    in_force: set[str], right: list[set[str]], due: bool
+) -> None:
+    assert case(*in_force).due_to("q", lambda wrong: wrong in right) is due
+
+
+# What is remembered of a run.
+
+
+def observed(trace: Trace) -> list[Observation]:
+    """What the reference does."""
+    return list(open_target(Target.parse("reference"), print).run(trace).observations)
+
+
+def followed(trace: Trace, seen: Sequence[Observation], until: int | None = None) -> tuple[Witness, Step]:
+    """What a witness knows once it has seen a run, and the last step of that."""
+    witness, engines = Witness(), oracles(trace)
+    for observation in seen[:until]:
+        oracle = engines[observation.engine]
+        step = Step(observation, oracle.forecast(observation), oracle)
+        witness.follow(step)
+        oracle.adopt(observation, step.expected)
+    return witness, step
+
+
+def ask(name: str, *prompt: tuple[str, int], **options: object) -> Submit:
+    return Submit(name, prompt, **options)  # type: ignore[arg-type]
+
+
+# A leaves the state at 1, B begins there, exports 18 in place of 16, and ends at 20.
+EXTENDED = Trace(
+    setting(full(4), mamba(4, 1), unit=1),
+    (ask("A", ("a", 2)), Settle(), ask("B", ("a", 2), ("b", 18)), Settle(), ResetLocal()),
+)
+
+
+def at(trace: Trace, seen: Sequence[Observation], request: str, start: int) -> int:
+    """The index of the step in which a request's chunk begins there."""
+    return next(
+        i for i, one in enumerate(seen) if (request, start) in [(s.request, s.start) for s in one.scheduled]
+    )
+
+
+def test_a_witness_knows_which_block_ends_were_run_past_and_displaced() -> None:
+    seen = observed(EXTENDED)
+    index = at(EXTENDED, seen, "B", 1)
+    witness, step = followed(EXTENDED, seen, index + 1)
+    key = lambda position: step.cache.key(1, step.histories["B"], position)  # noqa: E731
+    assert witness.overrun == {key(4): 1}
+    assert witness.displaced == {key(16): key(19)}
+    assert {name: (one.scheduled.start, one.scheduled.end) for name, one in witness.chunks.items()} == {
+        "A": (1, 2),
+        "B": (1, 20),
+    }
+    assert not witness.late
+    witness, _ = followed(EXTENDED, seen)
+    assert (witness.overrun, witness.displaced) == ({}, {})
+
+
+def test_a_block_end_that_a_chunk_ends_at_later_was_not_run_past() -> None:
+    again = (ask("C", ("a", 2), ("b", 3), ("c", 9)), Settle())
+    trace = replace(EXTENDED, steps=(*EXTENDED.steps[:-1], *again))
+    seen = observed(trace)
+    index = at(trace, seen, "C", 1)
+    assert [one.position for one in seen[index].published if one.group == 1] == [4]
+    before, _ = followed(trace, seen, index)
+    after, _ = followed(trace, seen, index + 1)
+    assert (len(before.overrun), len(after.overrun)) == (1, 0)
+
+
+def test_a_witness_knows_what_became_visible_late() -> None:
+    """The state at 8 appears in the step after the one that computed it, and again when another chunk ends
+    there."""
+    trace = Trace(
+        setting(full(4), mamba(4), unit=4, budget=8, retention=None),
+        (ask("A", ("a", 20)), Settle(), ask("B", ("a", 20)), Settle()),
+    )
+    seen = observed(trace)
+    first, second = at(trace, seen, "A", 0), at(trace, seen, "A", 8)
+    late = Entry(1, 8, "A")
+    assert late in seen[first].published
+    seen[first] = replace(seen[first], published=tuple(one for one in seen[first].published if one != late))
+    seen[second] = replace(seen[second], published=(*seen[second].published, late))
+    witness, step = followed(trace, seen, second + 1)
+    assert witness.late == {step.key(late)}
+    witness, _ = followed(trace, seen, first + 1)
+    assert not witness.late
+
+
+STORED = setting(full(3), mamba(3), unit=1, store="both")
+LOADING = Trace(
+    STORED, (ask("A", ("a", 2), outputs=3), Run(3), ResetLocal(running=True), ask("B", ("b", 2)), Settle())
+)
+
+
+def test_a_witness_knows_which_requests_a_reset_preempted_and_which_of_them_load() -> None:
+    seen = observed(LOADING)
+    reset = next(i for i, one in enumerate(seen) if one.do == "reset_local")
+    assert followed(LOADING, seen, reset)[0].reset == set()
+    assert followed(LOADING, seen, reset + 1)[0].reset == {"A"}
+    # It outlasts an arrival, and ends with the next step of the engine.
+    assert followed(LOADING, seen, reset + 2)[0].reset == {"A"}
+    witness, step = followed(LOADING, seen, reset + 3)
+    assert [item.request for item in step.view.loading] == ["A"]
+    assert (witness.reset, witness.reset_loads) == (set(), {"A"})
+
+
+def test_a_load_that_no_reset_came_before_is_none_of_a_reset() -> None:
+    plain = replace(LOADING, steps=(ask("A", ("a", 2)), Settle(), ResetLocal(), ask("B", ("a", 2)), Settle()))
+    witness, _ = followed(plain, observed(plain))
+    assert witness.reset_loads == set()
+
+
+FAILING = Trace(
+    STORED,
+    (ask("A", ("a", 2)), Settle(), ResetLocal(), Gate("get", "fail"), ask("B", ("a", 2)), Settle()),
+)
+
+
+def test_a_witness_counts_the_loads_that_failed_in_a_row() -> None:
+    seen = observed(FAILING)
+    failed = next(i for i, one in enumerate(seen) if one.store and one.store.failed)
+    assert followed(FAILING, seen, failed + 1)[0].failures == {"B": 1}
+    again = [*seen[: failed + 1], seen[failed - 1], seen[failed]]
+    assert followed(FAILING, again)[0].failures == {"B": 2}
+    store = again[-1].store
+    assert store is not None
+    loaded = [*again[:-1], replace(again[-1], store=replace(store, failed=(), loaded=("B",)))]
+    assert followed(FAILING, loaded)[0].failures == {}
+    # Once it computes, what failed before is over.
+    assert followed(FAILING, seen, failed + 2)[0].failures == {}
+
+
+# Which fault explains a finding.
+
+
+def fault(name: str, *quirks: str, rules: Sequence[str], **values: object) -> KnownFault:
+    """A known fault of release line 0.32."""
+    return KnownFault(
+        id=name,
+        title="",
+        effect="",
+        where=(),
+        first="0.32",
+        last="0.32",
+        rules=tuple(rules),
+        quirks=quirks,
+        reach="",
+        expires=values.pop("expires", datetime.date(2999, 1, 1)),  # type: ignore[arg-type]
+        upstream=Upstream(state=""),
+        happens="",
+        **values,  # type: ignore[arg-type]
+    )
+
+
+# Coarse hits: the split without mistakes ends at 4, that of the quirk at 6.
+JUMPS = Trace(COARSE_SPLIT, (ask("A", ("a", 7)), Settle()))
+
+
+def jumping() -> Outcome:
+    """The run in which A computes [0, 6) and no more."""
+    seen = observed(JUMPS)
+    (item,) = seen[1].scheduled
+    kept = tuple(one for one in seen[1].published if one.group != 1)
+    changed = replace(seen[1], scheduled=(replace(item, end=6),), published=kept)
+    return Outcome((seen[0], changed))
+
+
+def names(
+    *faults: KnownFault, line: str = "0.32", today: datetime.date | None = None
+) -> list[tuple[str, str]]:
+    """Rule of each finding of that run, and the fault that explains it."""
+    baseline = Baseline(faults, **({"today": today} if today else {}))
+    run = divergences(JUMPS, jumping(), explainer=Known(baseline, line).explainer())
+    return [(one.rule, one.fault) for one in run]
+
+
+GRID = fault("grid", "split.block_grid", rules=["CP7"])
+
+
+def test_a_fault_explains_what_its_quirk_makes_right() -> None:
+    assert names() == [("CP7", "")]
+    assert names(fault("other", "split.smallest_block", rules=["CP7"])) == [("CP7", "")]
+    assert names(GRID) == [("CP7", "grid")]
+
+
+def test_a_fault_explains_only_findings_of_its_rules() -> None:
+    assert names(fault("grid", "split.block_grid", rules=["CH1", "LK1"])) == [("CP7", "")]
+
+
+def test_the_first_fault_that_explains_a_finding_names_it() -> None:
+    second = fault("second", "split.present_length", "split.block_grid", rules=["CP7"])
+    assert names(GRID, second) == [("CP7", "grid")]
+    assert names(second, GRID) == [("CP7", "second")]
+
+
+def test_a_fault_that_has_expired_or_is_of_another_line_explains_nothing() -> None:
+    old = replace(GRID, expires=datetime.date(2026, 1, 1))
+    assert names(old, today=datetime.date(2026, 1, 1)) == [("CP7", "grid")]
+    assert names(old, today=datetime.date(2026, 1, 2)) == [("CP7", "")]
+    assert names(GRID, line="0.33") == [("CP7", "")]
+    assert names(GRID, line="") == [("CP7", "")]
+
+
+def test_a_quirk_that_there_is_not_is_refused() -> None:
+    with pytest.raises(BaselineError) as problem:
+        Known(Baseline((fault("odd", "split.nothing", rules=["CP7"]),)))
+    assert str(problem.value) == "odd: there is no quirk 'split.nothing'"
+
+
+def test_every_quirk_is_used_by_a_fault_and_stands_in_a_room() -> None:
+    faults = load().faults
+    used = {name for one in faults for name in one.quirks}
+    assert used == QUIRKS.keys()
+    assert {function.__module__ for function in QUIRKS.values()} == {room.__name__ for room in ROOMS}
+    assert all(function.__doc__ for function in QUIRKS.values())
+
+
+def test_a_known_fault_is_found_by_its_id() -> None:
+    known = Known(Baseline((GRID,)), "0.32")
+    assert known.fault("grid") is GRID
+    assert known.fault("") is None
+
+
+# B resumes inside the block of A, and reads a copy of it that is wrong.
+COPIED = Trace(
+    setting(full(4), mamba(4), unit=2),
+    (
+        ask("A", ("a", 7)),
+        ask("B", ("a", 7), ("b", 1), outputs=1),
+        ask("C", ("a", 7), ("b", 1), ("c", 1)),
+        Settle(),
+    ),
+)
+CHAINED = fault("chained", "copies.chained", rules=["SF1"])
+
+
+@pytest.mark.parametrize(
+    ("ended", "due"),
+    [("C", "chained"), ("B", "")],
+)
+def test_a_wrong_output_follows_from_a_wrong_read_of_the_same_request_alone(ended: str, due: str) -> None:
+    seen = observed(COPIED)
+    index = at(COPIED, seen, "C", 6)
+    step = seen[index]
+    finished = (Finished(ended, "length", (-1,), 6),)
+    step = replace(step, failed_reads=(FailedRead("C", 0, 4, "kv"),), finished=finished)
+    outcome = Outcome((*seen[:index], step))
+    explainer = Explanations((CHAINED,))
+    found = {one.finding.kind: one.fault for one in divergences(COPIED, outcome, explainer=explainer)}
+    assert (found["kv-of-hit"], found["output"]) == ("chained", due)
+
+
+def test_what_follows_from_an_unknown_read_is_unknown() -> None:
+    findings = [
+        Finding("SF1", "kv-of-hit", "", "A"),
+        Finding("SF4", "output", "", "A"),
+    ]
+    step = followed(EXTENDED, observed(EXTENDED), 1)[1]
+    assert Explanations(()).explain(step, findings) == ["", ""]
+    assert Explanations(()).explain(step, []) == []
