@@ -14,11 +14,10 @@ import sys
 import time
 from pathlib import Path
 
-from tailproof.baseline import load
-
 from tailproof.bank.cases import bank
 from tailproof.bank.run import run_bank
 from tailproof.bank.show import markdown
+from tailproof.known.model import load
 from tailproof.targets import known_versions
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "bug-bank.md"

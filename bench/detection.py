@@ -28,7 +28,7 @@ from tailproof.generate_store import store_case
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import divergences
 from tailproof.judge.step import Step
-from tailproof.known.explain import explaining
+from tailproof.known.explain import Known
 from tailproof.known.model import load
 from tailproof.targets import OpenTarget, Target, open_target
 
@@ -38,7 +38,7 @@ SEEDS = 10
 LIMIT = 60.0
 CONTROL_CASES = 200
 # The release line whose known faults are told apart from the defects; old versions have most of them too.
-TODAY = "0.32"
+TODAY = Known(load(), "0.32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class _Others:
     def __init__(self, defect: Defect, trace: Trace) -> None:
         self.defect = defect
         self.trace = trace
-        self.known = explaining(load(), TODAY)()
+        self.known = TODAY.explainer()
 
     def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
         names = zip(findings, self.known.explain(step, findings), strict=True)

@@ -1,7 +1,7 @@
 """How many planted faults of the real vLLM are seen, and how fast: `.venv/bin/python bench/mutation.py`.
 
-Each mutant of `tailproof.system_mutants` runs by itself, in a worker of its own, with the baseline of the
-real vLLM in force: a divergence that the unmutated system has does not count. `--write` puts the table into
+Each mutant of `tailproof.system_mutants` runs by itself, in a worker of its own, with what is known of
+the real vLLM in force: a divergence that a known fault explains does not count. `--write` puts the table into
 docs/mutation.md; an interrupt ends the run with what it has. With `--json FILE` each result is kept, and a
 run with the same file, seed and seconds goes on where the last one stopped.
 """
@@ -19,10 +19,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailproof.baseline import load
-
 from tailproof.environments import ensure
 from tailproof.judge.findings import Finding
+from tailproof.known.explain import Known
+from tailproof.known.model import line_of, load
 from tailproof.process import Worker
 from tailproof.system_mutants.catalogue import FAMILIES
 from tailproof.system_mutants.hunt import Hunted, hunt
@@ -30,6 +30,7 @@ from tailproof.system_mutants.mutant import SystemMutant
 from tailproof.system_mutants.overlay import control_overlay, mutant_overlay
 
 TARGET = "vllm==0.32.0"
+LINE = line_of(TARGET.removeprefix("vllm=="))
 DOCUMENT = Path(__file__).parent.parent / "docs" / "mutation.md"
 # A target that takes longer for a case of milliseconds hangs.
 CASE_SECONDS = 10.0
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
     """Run the mutants asked for, print a line each, and the score."""
     options = _options(arguments)
     python = ensure(TARGET, _say).python
-    baseline = load()
+    known = Known(load(), LINE)
     chosen = list(_chosen(options.only, options.equivalent))
     if not chosen:
         _say(f"no mutant is called like {', '.join(options.only)}")
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
     began = time.monotonic()
     try:
         if chosen and not options.only:
-            _control(python, options)
+            _control(python, known, options)
         for number, (family, mutant) in enumerate(chosen, 1):
             overlay = mutant_overlay(mutant.name, python)
             worker = Worker(
@@ -73,7 +74,7 @@ def main(arguments: list[str]) -> int:
                 case_seconds=CASE_SECONDS,
             )
             with closing(worker):
-                hunted = hunt(worker, TARGET, baseline, seed=options.seed, seconds=options.seconds)
+                hunted = hunt(worker, known, seed=options.seed, seconds=options.seconds)
             rows.append(Row(family, mutant, hunted))
             print(f"{number}/{len(chosen)} {time.monotonic() - began:.0f} s  {_line(rows[-1])}", flush=True)
             if options.json:
@@ -116,10 +117,10 @@ def _chosen(only: list[str], equivalent: bool) -> Iterable[tuple[str, SystemMuta
             yield family, mutant
 
 
-def _control(python: Path, options: argparse.Namespace) -> None:
+def _control(python: Path, known: Known, options: argparse.Namespace) -> None:
     worker = Worker(f"{TARGET}+none", python, "vllm", (control_overlay(python),))
     with closing(worker):
-        hunted = hunt(worker, TARGET, load(), seed=options.seed, seconds=options.seconds)
+        hunted = hunt(worker, known, seed=options.seed, seconds=options.seconds)
     if hunted.seen:
         raise SystemExit(f"the unmutated overlay diverges: {hunted.trouble or hunted.finding}")
     print(f"control: nothing seen in {hunted.cases} cases, {hunted.seconds:.0f} s", flush=True)
@@ -192,7 +193,7 @@ def _document(rows: list[Row], options: argparse.Namespace) -> str:
         "",
         "Written by `bench/mutation.py --write`. Each line is one single-place change to a copy of vLLM",
         "0.32.0, made on the fly (`tailproof/system_mutants`) and fuzzed like any target with one worker and",
-        "the baseline in force, so that a divergence of the unmutated system does not count.",
+        "the known faults of 0.32 in force, so that what one of them explains does not count.",
         "",
         f"{_score(rows).capitalize()} within {options.seconds:.0f} s each (seed {options.seed}, "
         f"{platform.machine()}, Python {platform.python_version()}); half of them within {middle}.",

@@ -23,7 +23,7 @@ from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace
 from tailproof.generate import case
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import divergences
-from tailproof.known.explain import explaining
+from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
 from tailproof.narrate import explain_divergence, setting
 from tailproof.shrink import shrink
@@ -38,7 +38,7 @@ WANTED = (
     ("CP7", "resumed-prefill-loses-checkpoint"),
     ("CH1", "junction-floored-from-chunk-start"),
 )
-EXPLAINER = explaining(load(), line_of(Target.parse(DEFAULT).argument))
+KNOWN = Known(load(), line_of(Target.parse(DEFAULT).argument))
 PAGE = Path(__file__).parent.parent / "docs" / "shrinking.md"
 INTRODUCTION = f"""\
 # Shrinking
@@ -128,7 +128,7 @@ def pairs(opened: OpenTarget, seed: int) -> Iterator[Pair]:
 
 def first(trace: Trace, outcome: Outcome) -> Divergence | None:
     """The first divergence of a run, with the known fault that explains it."""
-    return next(divergences(trace, outcome, explainer=EXPLAINER()), None)
+    return next(divergences(trace, outcome, explainer=KNOWN.explainer()), None)
 
 
 def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> Pair:

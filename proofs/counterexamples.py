@@ -13,8 +13,9 @@ from proofs.assume import Discarded
 from proofs.inputs import Parameter, Table
 from proofs.symbolic import Term
 
-SHRINK_SECONDS = 2.0
-_SEARCH_SECONDS = 0.3
+SHRINK_TRIES = 5_000
+# In Z3's units of work, as in `proofs.paths`; no theorem needs a fifth of it.
+_SEARCH_UNITS = 1_500_000
 _BOUNDS = (1, 2, 4, 16, 256, None)
 
 
@@ -56,7 +57,7 @@ class Trial:
         integers = [term for parameter in self.parameters for term in parameter.integers()]
         for bound in _BOUNDS if integers else (None,):
             solver = z3.SimpleSolver()
-            solver.set("timeout", int(1000 * _SEARCH_SECONDS))
+            solver.set("rlimit", _SEARCH_UNITS)
             solver.add(*linear)
             if bound is not None:
                 solver.add(*(z3.And(term >= -bound, term <= bound) for term in integers))
@@ -71,15 +72,16 @@ class Trial:
         return [parameter.concrete(model, conditions) for parameter in self.parameters]
 
     def smallest(self, values: Sequence[Any], deadline: float) -> Counterexample:
-        """The counterexample with smaller values put in, one after the other, as long as it stays one."""
-        until = min(deadline, time.monotonic() + SHRINK_SECONDS)
-        best = list(values)
+        """The counterexample with smaller values put in, one after the other, as long as it stays one, within
+        `SHRINK_TRIES`; the deadline is a last net."""
+        best, tries = list(values), 0
         changed = True
         while changed:
             changed = False
             for index, value in enumerate(best):
                 for smaller in _smaller(value):
-                    if time.monotonic() > until:
+                    tries += 1
+                    if tries > SHRINK_TRIES or time.monotonic() > deadline:
                         break
                     tried = [*best[:index], smaller, *best[index + 1 :]]
                     if self.failure(tried) is not None:

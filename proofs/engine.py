@@ -1,8 +1,9 @@
 """The engine: runs a theorem on symbolic values, once per path, and asks Z3 about every branch.
 
 Sound by construction: a side of a branch is left out only when Z3 has shown that no values reach it. A
-question that Z3 does not answer in time counts as "yes, reachable"; a failing assertion that it cannot
-decide leaves the theorem *unknown*, never proved.
+question that Z3 does not answer within its limit counts as "yes, reachable"; a failing assertion that it
+cannot decide leaves the theorem *unknown*, never proved. Limits are in Z3's own units of work, so that a
+verdict does not depend on the machine's speed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ from proofs.assume import Discarded
 from proofs.counterexamples import Counterexample, Trial
 from proofs.cuts import InvariantBroken, TurnDone
 from proofs.loops import loops_of
-from proofs.paths import FIRST_SECONDS, Abandoned, OutOfTime, Paths, Query, Run, Suspended
+from proofs.paths import (
+    THEOREM_UNITS,
+    Abandoned,
+    OutOfBudget,
+    Paths,
+    Query,
+    Run,
+    Suspended,
+    fresh_context,
+)
 from proofs.symbolic import Exploration, Unsupported
 from proofs.twins import Twins
 
@@ -28,12 +38,14 @@ _FIRST_SHARE = 0.5
 @dataclass(slots=True)
 class Result:
     """What is known about a theorem: `verdict` is proved, refuted, unknown or unsupported, `reason` why it is
-    not proved, `paths` how many ran to an end, `queries` every question that Z3 was asked."""
+    not proved, `paths` how many ran to an end, `queries` every question that Z3 was asked, `units` what it
+    took of Z3's units of work in all."""
 
     verdict: str
     reason: str = ""
     paths: int = 0
     seconds: float = 0.0
+    units: int = 0
     counterexample: Counterexample | None = None
     queries: list[Query] = field(default_factory=list)
 
@@ -42,55 +54,61 @@ def prove(
     theorem: Callable[..., object],
     *,
     planted: Mapping[str, Any] | None = None,
-    seconds: float = 60.0,
+    units: int = THEOREM_UNITS,
+    seconds: float = 600.0,
     twins: Twins | None = None,
 ) -> Result:
     """Explore a theorem: a function whose annotated parameters range over all values, and which asserts.
 
     `planted` replaces keyword-only parameters, by functions or plain values; `twins` prepares functions
     (their built-ins and stand-ins).
-    The limit of `seconds` is kept between the engine's own steps; a loop that never asks the engine
-    anything, or a call that Z3 does not come back from, is ended from outside by `proofs.pool`.
+    It may cost so many of Z3's `units`. The limit of `seconds` is a last net, kept between the engine's
+    own steps; a loop that never asks the engine anything, or a call that Z3 does not come back from, is ended
+    from outside by `proofs.pool`.
     """
+    fresh_context()
     chosen = dict(planted or {})
     loops = loops_of(theorem)
+    began = time.monotonic()
+    deadline = began + seconds
     if twins is not None or not loops:
-        return _attempt(theorem, chosen, seconds, twins or Twins())
+        return _attempt(theorem, chosen, units, deadline, twins or Twins())
     # By induction to prove, turn by turn to refute: a turn that breaks an invariant need not ever happen.
     # What was planted is most likely wrong.
     attempts = [Twins(loops=loops), Twins()]
     best: Result | None = None
-    left = seconds
+    left = units
     for number, prepared in enumerate(attempts[::-1] if planted else attempts):
-        found = _attempt(theorem, chosen, left if number else seconds * _FIRST_SHARE, prepared)
-        left -= found.seconds
+        share = left if number else int(units * _FIRST_SHARE)
+        found = _attempt(theorem, chosen, share, deadline, prepared)
+        left -= found.units
+        best = found if best is None or prepared.loops or found.verdict != "unknown" else best
         if found.verdict != "unknown":
-            found.seconds = seconds - left
-            return found
-        best = found if best is None or prepared.loops else best
+            break
     assert best is not None
-    best.seconds = seconds - left
+    best.units, best.seconds = units - left, time.monotonic() - began
     return best
 
 
 def _attempt(
     theorem: Callable[..., object],
     planted: dict[str, Any],
-    seconds: float,
+    units: int,
+    deadline: float,
     twins: Twins,
 ) -> Result:
     began = time.monotonic()
-    paths = Paths(began + seconds)
+    paths = Paths(deadline, units)
     result = Result("proved", queries=paths.queries)
     try:
         _explore(paths, result, theorem, planted, twins)
-    except OutOfTime:
+    except OutOfBudget:
         result.verdict, result.reason = "unknown", LIMIT_REACHED
     except Unsupported as problem:
         result.verdict, result.reason = "unsupported", str(problem)
     except RecursionError:
         result.verdict, result.reason = "unknown", "recursion too deep"
-    result.seconds = time.monotonic() - began
+    result.units, result.seconds = paths.units, time.monotonic() - began
     return result
 
 
@@ -126,7 +144,7 @@ def _explore(
             if values is not None:
                 _refute(paths, result, subject, values)
                 return
-        answer, model = paths.ask(run.conditions, FIRST_SECONDS)
+        answer, model = paths.ask_first(run.conditions)
         if answer == "unknown":
             later.append((run, failure))
         elif answer == "sat":

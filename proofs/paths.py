@@ -16,11 +16,24 @@ import z3
 from proofs.products import Products
 from proofs.symbolic import Term
 
-BRANCH_SECONDS = 0.3
-FIRST_SECONDS = 1.0
+# Limits in Z3's own units of work ("rlimit"), in which the machine's speed has no say: some half a million
+# are a second. No theorem needs more than a fifth of one (the greatest: 193,000 for a branch, 17 million for
+# a whole theorem), but for the first try, which the last of the `_WAYS` repeats with ten times as much.
+BRANCH_UNITS = 1_000_000
+FIRST_UNITS = 1_000_000
+THEOREM_UNITS = 100_000_000
 # So many new decisions a path takes in one go, lest a long one keep short ones waiting.
 STRIDE = 30
-FINAL_SECONDS = 10.0
+
+_PREPARE = ("simplify", "propagate-values", "solve-eqs", "elim-uncnstr")
+# Ways to answer a question that decides the verdict, each with its limit; what one is slow at another sees at
+# once. Z3's own choice (the empty one) has a clock of two seconds inside. The questions that only it answers
+# take it 190,000 units, a tenth of that time, and it is given few, so that the clock hardly ever has a say.
+_WAYS: tuple[tuple[tuple[str, ...], int], ...] = (
+    ((*_PREPARE, "purify-arith", "simplify", "smt"), 1_000_000),
+    ((), 1_000_000),
+    ((*_PREPARE, "simplify", "smt"), 10_000_000),
+)
 
 
 def fresh_context() -> None:
@@ -37,23 +50,39 @@ class Suspended(BaseException):
     """The path has gone far enough for now; shorter ones come first."""
 
 
-class OutOfTime(BaseException):
-    """The theorem's time is over."""
+class OutOfBudget(BaseException):
+    """What the theorem may cost is spent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question to Z3: can all of `assertions` hold? `answer` is sat, unsat or unknown."""
+    """One question to Z3: can all of `assertions` hold? `answer` is sat, unsat or unknown, `units` what
+    it took of Z3's units of work."""
 
     assertions: tuple[Term, ...]
     answer: str
+    units: int = 0
+
+
+def units_spent(solver: Any = None) -> int:
+    """Z3's units of work so far, of all solvers since `fresh_context`, as one that has just answered says;
+    without one, at the price of a trivial question."""
+    if solver is None:
+        solver = z3.SimpleSolver()
+        solver.check()
+    numbers = solver.statistics()
+    told = any(name == "rlimit count" for name, _ in numbers)
+    return int(numbers.get_key_value("rlimit count")) if told else units_spent()
 
 
 class Paths:
-    """The paths still to be taken, and all questions asked so far."""
+    """The paths still to be taken, and all questions asked so far. They may cost so many of Z3's `units`; the
+    `deadline` (of time.monotonic) is a last net, for what does not ask Z3."""
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, units: int = THEOREM_UNITS) -> None:
         self.deadline = deadline
+        self._began = self._last = units_spent()
+        self._units = units
         self.queries: list[Query] = []
         self.products = Products()
         # Paths share most of their terms, so what is made of a term is kept, and with it the term itself.
@@ -92,47 +121,60 @@ class Paths:
             known = self._orders[key] = (facts, (divisor, one, other))
         return known[0]
 
-    def check_time(self) -> None:
-        """Raises OutOfTime past the deadline."""
-        if time.monotonic() > self.deadline:
-            raise OutOfTime
+    @property
+    def units(self) -> int:
+        """What was spent so far."""
+        return self._last - self._began
 
-    def ask(self, assertions: Sequence[Term], seconds: float, tactic: str = "") -> tuple[str, Any]:
-        """Whether all assertions can hold, and values for which they do."""
-        solver = z3.SolverFor(tactic) if tactic else z3.Solver()
+    def check_budget(self) -> None:
+        """Raises OutOfBudget when all units are spent, or past the deadline."""
+        if self.units >= self._units or time.monotonic() > self.deadline:
+            raise OutOfBudget
+
+    def ask(self, assertions: Sequence[Term], units: int, way: Sequence[str]) -> tuple[str, Any]:
+        """Whether all assertions can hold, and values for which they do; `way` names Z3's tactics."""
+        solver = z3.Then(*way).solver() if way else z3.Solver()
         solver.add(*assertions)
-        # Z3 does not always keep its own time limit. No term may die in the watching thread while this one is
+        # Z3 does not always keep its own limits. No term may die in the watching thread while this one is
         # in Z3, whose reference counts are not safe: hence no collection until that thread is gone.
         collecting = gc.isenabled()
         gc.disable()
-        watch = threading.Timer(seconds + 1.0, solver.interrupt)
+        watch = threading.Timer(max(self.deadline - time.monotonic(), 0.0) + 1.0, solver.interrupt)
         watch.daemon = True
         watch.start()
         try:
-            return self.answer(solver, assertions, seconds)
+            return self.answer(solver, assertions, units)
         finally:
             watch.cancel()
             watch.join()
             if collecting:
                 gc.enable()
 
-    def answer(self, solver: Any, assertions: Sequence[Term], seconds: float) -> tuple[str, Any]:
-        """The answer of a solver that holds the assertions."""
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise OutOfTime
-        solver.set("timeout", max(1, int(1000 * min(seconds, left))))
+    def answer(self, solver: Any, assertions: Sequence[Term], units: int) -> tuple[str, Any]:
+        """The answer of a solver that holds the assertions; unknown when it takes more units."""
+        self.check_budget()
+        solver.set("rlimit", min(units, self._units - self.units))
+        solver.set("timeout", max(1, int(1000 * (self.deadline - time.monotonic()))))
         try:
             answer = str(solver.check())
         except z3.Z3Exception:
             answer = "unknown"
-        self.queries.append(Query(tuple(assertions), answer))
+        before, self._last = self._last, units_spent(solver)
+        self.queries.append(Query(tuple(assertions), answer, self._last - before))
         return answer, solver.model() if answer == "sat" else None
 
+    def ask_first(self, assertions: Sequence[Term]) -> tuple[str, Any]:
+        """A question whose answer decides the verdict, in the way that answers most of them."""
+        return self.ask(assertions, FIRST_UNITS, _WAYS[-1][0])
+
     def ask_hard(self, assertions: Sequence[Term]) -> tuple[str, Any]:
-        """A question whose answer decides the verdict: more time, and a second way to solve it."""
-        answer, model = self.ask(assertions, FINAL_SECONDS)
-        return (answer, model) if answer != "unknown" else self.ask(assertions, FINAL_SECONDS, "QF_NIA")
+        """The same for one that was not answered so: in one way after the other, with more units."""
+        answer, model = "unknown", None
+        for way, units in _WAYS:
+            answer, model = self.ask(assertions, units, way)
+            if answer != "unknown":
+                break
+        return answer, model
 
 
 class Run:
@@ -166,7 +208,7 @@ class Run:
         known = self._settled.get(condition.get_id())
         if known is not None:
             return known
-        self.paths.check_time()
+        self.paths.check_budget()
         if self._taken < len(self.prefix):
             side = self.prefix[self._taken]
         else:
@@ -190,7 +232,7 @@ class Run:
             return
         if z3.is_false(condition):
             raise Abandoned
-        self.paths.check_time()
+        self.paths.check_budget()
         self._settle(condition, True)
         if self._taken < len(self.prefix) or self._told_by_model(condition):
             return
@@ -284,7 +326,7 @@ class Run:
         self._solver.push()
         self._solver.add(asked)
         try:
-            return self.paths.answer(self._solver, [*self.linear, asked], BRANCH_SECONDS)
+            return self.paths.answer(self._solver, [*self.linear, asked], BRANCH_UNITS)
         finally:
             self._solver.pop()
 

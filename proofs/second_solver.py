@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from proofs import smtlib
 from proofs.paths import Query
 
-QUERY_SECONDS = 10.0
+# cvc5's own units of work for one question; the seconds are a last net.
+QUERY_UNITS = 20_000_000
+NET_SECONDS = 300.0
 
 
 class Unavailable(Exception):
@@ -32,8 +34,8 @@ class Opinion:
         return f"unknown ({self.open} of {self.asked} questions)" if self.open else "proved"
 
 
-def opinion(queries: Iterable[Query], seconds: float = QUERY_SECONDS) -> Opinion:
-    """Ask cvc5 every question that Z3 answered with unsat; `seconds` for each.
+def opinion(queries: Iterable[Query], units: int = QUERY_UNITS) -> Opinion:
+    """Ask cvc5 every question that Z3 answered with unsat; so many of its units of work for each.
 
     Raises:
         Unavailable: without cvc5.
@@ -43,14 +45,14 @@ def opinion(queries: Iterable[Query], seconds: float = QUERY_SECONDS) -> Opinion
         if query.answer != "unsat":
             continue
         asked += 1
-        answer = answer_of(smtlib.text(query, status=False), seconds)
+        answer = answer_of(smtlib.text(query, status=False), units)
         agreed += answer == "unsat"
         contradicts += answer == "sat"
         unanswered += answer not in ("sat", "unsat")
     return Opinion(asked, agreed, unanswered, contradicts)
 
 
-def answer_of(script: str, seconds: float = QUERY_SECONDS) -> str:
+def answer_of(script: str, units: int = QUERY_UNITS) -> str:
     """What cvc5 says to a script with one question: sat, unsat or unknown.
 
     Raises:
@@ -61,7 +63,8 @@ def answer_of(script: str, seconds: float = QUERY_SECONDS) -> str:
     except ImportError as problem:
         raise Unavailable("cvc5 is not installed") from problem
     solver = cvc5.Solver(cvc5.TermManager())
-    solver.setOption("tlimit-per", str(max(1, int(1000 * seconds))))
+    solver.setOption("rlimit-per", str(units))
+    solver.setOption("tlimit-per", str(int(1000 * NET_SECONDS)))
     parser = cvc5.InputParser(solver)
     parser.setStringInput(cvc5.InputLanguage.SMT_LIB_2_6, script, "question")
     answer = "unknown"

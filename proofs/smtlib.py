@@ -29,7 +29,7 @@ def lemma_queries() -> Iterator[Query]:
 
 def text(query: Query, status: bool = True) -> str:
     """One question as a script, which with `status` states the answer that it expects."""
-    solver = z3.SimpleSolver()
+    solver = z3.SimpleSolver(ctx=query.assertions[0].ctx if query.assertions else None)
     solver.add(*query.assertions)
     expected = f"(set-info :status {query.answer})\n" if status else ""
     return f"(set-logic ALL)\n{expected}{solver.sexpr()}(check-sat)\n"

@@ -27,7 +27,8 @@ def sign(finding: Finding) -> Sign:
 @dataclass(slots=True)
 class Base:
     """The target that another one is compared with: its `name`, what runs it (one for each worker of the
-    other), and what is known of it. `explained` counts what each known fault explained on it."""
+    other), and what is known of it. `explained` counts what each known fault explained on it, and what none
+    did."""
 
     name: str
     workers: Sequence[OpenTarget]
@@ -38,13 +39,26 @@ class Base:
         """What explains a run of the other target on a trace, given the base's run of it."""
         found: set[Sign] = set()
         last, ended = len(outcome.observations), False
-        for one in divergences(trace, outcome, explainer=self.known.explainer()):
+        for one in divergences(trace, outcome, explainer=_Passing(self.known.explainer())):
             found.add(sign(one.finding))
-            if count and one.fault:
+            if count:
                 self.explained[one.fault] += 1
-            if one.finding.lasting or not one.fault:
+            if one.finding.lasting:
                 last, ended = one.index, True
         return Beside(found, last if ended else None, known.explainer())
+
+
+@dataclass(frozen=True, slots=True)
+class _Passing:
+    """Lets all that the base does pass: its run must be judged as far as that of the other target is."""
+
+    inner: Explainer
+
+    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
+        return [name or AS_THE_BASE for name in self.inner.explain(step, findings)]
+
+    def follow(self, step: Step) -> None:
+        self.inner.follow(step)
 
 
 class Beside:

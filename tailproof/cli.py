@@ -19,8 +19,8 @@ from tailproof.bank.command import bank_command
 from tailproof.check import check, open_base
 from tailproof.fuzz import GENERATORS, fuzz
 from tailproof.judge.findings import IncompleteError
-from tailproof.known.explain import Known
-from tailproof.known.model import BaselineError, load
+from tailproof.known.explain import Known, checked
+from tailproof.known.model import BaselineError
 from tailproof.options import (
     STORE_STEPS,
     against_option,
@@ -110,7 +110,7 @@ def check_command(
         names,
         seconds=seconds,
         seed=drawn_seed(seed),
-        baseline=load(baseline),
+        baseline=checked(baseline),
         line=line,
         against=against,
         folder=out,
@@ -181,7 +181,7 @@ def fuzz_command(
         raise TargetProblem(f"tier {tier} cannot run: {tier_states(parsed)[tier]}")
     if tier != "store" and set(omit) & set(STORE_STEPS):
         raise click.BadParameter(f"{omit!r}: h and i are steps of the store tier", param_hint="--omit")
-    faults = load(baseline)
+    faults = checked(baseline)
     if seconds is None and cases is None:
         seconds = 60.0
     progress = progress_line()
@@ -239,7 +239,7 @@ def fuzz_command(
     type=click.FloatRange(min=0.1),
     default=prove.SECONDS,
     show_default=True,
-    help="Hard limit of an engine for one theorem.",
+    help="Last net: wall time of an engine for one theorem. Its questions are limited in units of work.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
 @click.option(
@@ -307,7 +307,7 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
     kept = [(file, read_named(file)) for file in files]
     names = {target or item.target or DEFAULT for _, item in kept}
     parsed = {name: Target.parse(name) for name in names}
-    worst = OK
+    worst, faults = OK, checked()
     with ExitStack() as stack:
         opened = {}
         for file, item in kept:
@@ -316,7 +316,8 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
                 if name not in opened:
                     opened[name] = stack.enter_context(closing(open_target(parsed[name], progress_line())))
                 must_run(parsed[name], item.tier)
-                result = replay(opened[name], item)
+                ours = release_line(parsed[name], opened[name])
+                result = replay(opened[name], item, Known(faults, ours.line).explainer())
                 verdict, detail = result.verdict, result.detail
             except (*_UNABLE, TraceError, GeometryError) as problem:
                 verdict, detail = "ERROR", str(problem)

@@ -334,8 +334,8 @@ def _explained(
 
 
 def _kept(report: FuzzReport, found: Found, folder: Path | None) -> Found:
-    """Write the replay file of a divergence that is not known."""
-    if found.known is not None or folder is None:
+    """Write the replay file of a divergence that nothing explains."""
+    if found.fault or folder is None:
         return found
     finding = found.finding
     kept = replay.ReplayFile(

@@ -15,7 +15,8 @@ from spec.rules import RULES
 from tailproof.known.model import line_of, load
 
 ENGINES = ("z3", "hypothesis", "crosshair", "cvc5")
-SECONDS = 60.0
+# A net for what Z3's own limits do not end.
+SECONDS = 600.0
 CROSSHAIR_SECONDS = 2.0
 EXAMPLES = 200
 
@@ -23,7 +24,8 @@ EXAMPLES = 200
 @dataclass(slots=True)
 class Proved:
     """What is known about a theorem: Z3's `verdict` unless another engine contradicts it, each engine's own
-    words, how many `paths` were explored in how many `seconds`, and why it isn't proved.
+    words, how many `paths` were explored in how many `seconds` and `units` of Z3's work, and why it isn't
+    proved.
 
     `values` are what both sides give on the counterexample, `known` the known fault that a refutation belongs
     to.
@@ -35,6 +37,7 @@ class Proved:
     engines: dict[str, str] = field(default_factory=dict)
     paths: int = 0
     seconds: float = 0.0
+    units: int = 0
     counterexample: dict[str, str] | None = None
     values: dict[str, str] = field(default_factory=dict)
     known: str = ""
@@ -84,7 +87,7 @@ def prove(
     smtlib: Path | None = None,
     progress: Callable[[str], None] = lambda line: None,
 ) -> ProveReport:
-    """Prove theorems in parallel; `seconds` is each engine's hard limit for one theorem.
+    """Prove theorems in parallel; `seconds` is a last net for each engine and theorem.
 
     `smtlib` is a folder for Z3's questions as SMT-LIB 2 files.
     """
@@ -119,6 +122,7 @@ def _note(proved: Proved, engine: str, found: dict[str, Any], seconds: float) ->
     proved.verdict, _, proved.reason = said.partition(": ")
     proved.paths = found.get("paths", 0)
     proved.seconds = found.get("seconds", seconds)
+    proved.units = found.get("units", 0)
     proved.counterexample = found.get("counterexample")
 
 
@@ -146,6 +150,7 @@ def _z3(theorem: Theorem, seconds: float, smtlib: Path | None) -> dict[str, Any]
         "said": f"{result.verdict}: {result.reason}" if result.reason else result.verdict,
         "paths": result.paths,
         "seconds": result.seconds,
+        "units": result.units,
         "counterexample": {**found.values, "failure": found.failure} if found is not None else None,
     }
 
@@ -212,7 +217,7 @@ def prove_source(
     progress: Callable[[str], None] = lambda line: None,
 ) -> ProveReport:
     """Prove what `rules` (all, if none) say of the functions in a package folder, which are parsed and never
-    imported. `subject` is the target's name; `seconds` is the hard limit for one theorem."""
+    imported. `subject` is the target's name; `seconds` is a last net for one theorem."""
     from proofs import pool
     from proofs.source import run
     from proofs.source.catalogue import cases
@@ -231,7 +236,7 @@ def prove_source(
         proved = report.theorems[outcome.index]
         found = outcome.value or run.Finding("unknown", outcome.problem, seconds=outcome.seconds)
         proved.verdict, proved.reason = found.verdict, found.reason
-        proved.paths, proved.seconds = found.paths, found.seconds
+        proved.paths, proved.seconds, proved.units = found.paths, found.seconds, found.units
         proved.values = dict(found.values)
         if found.verdict != run.MOVED:
             proved.engines["z3"] = found.verdict
@@ -343,6 +348,7 @@ def document(*reports: ProveReport) -> dict[str, Any]:
                 "engines": {engine: proved.engines.get(engine, "not run: not asked") for engine in ENGINES},
                 "paths": proved.paths,
                 "seconds": round(proved.seconds, 3),
+                "units": proved.units,
                 "counterexample": proved.counterexample,
                 "values": proved.values,
                 "known": proved.known or None,

@@ -283,11 +283,12 @@ class _ReferenceSystem:
 
 
 class ReferenceTarget:
-    """The slow engine, or one of its planted faults, in this process."""
+    """The slow engine, one of its planted faults, or an `engine` that is none of these, in this process."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, engine: type[SlowEngine] | None = None) -> None:
         self.name = target.name
-        self._system = _ReferenceSystem(FAULTS[target.argument] if target.argument else SlowEngine)
+        named = FAULTS[target.argument] if target.argument else SlowEngine
+        self._system = _ReferenceSystem(engine or named)
         self._pending: deque[Trace] = deque()
 
     def describe(self) -> Description:

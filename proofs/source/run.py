@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proofs import engine
-from proofs.paths import fresh_context
 from proofs.source import containers, worlds
 from proofs.source.catalogue import Case
 from proofs.source.lift import Moved, SourceTree
@@ -31,31 +30,32 @@ class Finding:
     reason: str = ""
     paths: int = 0
     seconds: float = 0.0
+    units: int = 0
     counterexample: Mapping[str, str] | None = None
     failure: str = ""
     values: Mapping[str, str] = field(default_factory=dict)
 
 
-def prove(case: Case, tree: SourceTree, seconds: float = 60.0) -> Finding:
-    """Lift the case's functions out of the tree and explore its theorem, for at most `seconds`."""
+def prove(case: Case, tree: SourceTree, seconds: float = 600.0) -> Finding:
+    """Lift the case's functions out of the tree and explore its theorem; the `seconds` are a last net."""
     try:
         planted: dict[str, Any] = {name: tree.lift(site, worlds.SCOPE) for name, site in case.lifts.items()}
     except Moved as reason:
         return Finding(MOVED, str(reason))
     planted |= case.fixed
-    fresh_context()
     result = engine.prove(case.theorem, planted=planted, seconds=seconds, twins=_twins(case))
     if result.verdict == "unsupported" and f": {worlds.READS} " in result.reason:
-        return Finding(MOVED, result.reason.partition(": ")[2], result.paths, result.seconds)
+        return Finding(MOVED, result.reason.partition(": ")[2], result.paths, result.seconds, result.units)
     found = result.counterexample
     if found is None:
-        return Finding(result.verdict, result.reason, result.paths, result.seconds)
+        return Finding(result.verdict, result.reason, result.paths, result.seconds, result.units)
     values = {name: ast.literal_eval(text) for name, text in found.values.items()}
     return Finding(
         result.verdict,
         result.reason,
         result.paths,
         result.seconds,
+        result.units,
         dict(found.values),
         found.failure,
         failing_values(case.theorem, values, planted),

@@ -11,7 +11,7 @@ import click
 from tailproof.bank import show
 from tailproof.bank.cases import bank
 from tailproof.bank.run import run_bank
-from tailproof.known.model import load
+from tailproof.known.explain import checked
 from tailproof.options import baseline_option, json_flag, line_option, progress_line, say, targets_option
 from tailproof.targets import DEFAULT
 
@@ -35,7 +35,7 @@ def bank_command(
     known fault explains, 3 when something could not run.
     """
     names = list(dict.fromkeys(targets or (DEFAULT,)))
-    matrix = run_bank(names, bank().about(reports), load(baseline), progress_line(), line)
+    matrix = run_bank(names, bank().about(reports), checked(baseline), progress_line(), line)
     if as_json:
         click.echo(json.dumps(show.document(matrix), indent=1, ensure_ascii=False))
     else:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step
-from tailproof.known.model import Baseline, BaselineError, KnownFault
+from tailproof.known.model import Baseline, BaselineError, KnownFault, load
 from tailproof.known.quirks import content, endings, loads, lookup, registration, saves, split, told
 from tailproof.known.quirks.case import QUIRKS, Case
 from tailproof.known.quirks.witness import Witness
@@ -84,3 +85,12 @@ class Known:
 
 
 NOTHING = Known()
+
+
+def checked(folder: Path | None = None) -> Baseline:
+    """The known faults in a folder (the shipped ones without), with quirks that there are.
+
+    Raises:
+        BaselineError: as `load` does, and when a fault names a quirk that there is not.
+    """
+    return Known(load(folder)).baseline

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tailproof.baseline import load
 
 from tailproof.bank.cases import bank
 from tailproof.bank.run import Matrix, run_bank
+from tailproof.known.model import load
 from tailproof.targets import Target, tier_states
 
 NEW, OLD = "vllm==0.32.0", "vllm==0.31.0"

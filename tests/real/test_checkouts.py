@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof.environments import EnvironmentProblem, ensure
+from tailproof.environments import EnvironmentProblem, cache_folder, ensure
 from tailproof.process import TargetProblem, Worker, staged_packages
 from tailproof.system_mutants.overlay import installed_package
 from tailproof.targets import DEFAULT, OVERLAYS, Target, open_target, release_line
@@ -21,6 +21,12 @@ from tailproof.wheels import SourceProblem, fetched
 
 AHEAD = "vllm==0.33.0"
 VERSION = "_version.py"
+
+
+@pytest.fixture(autouse=True)
+def _learnt_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM takes long to learn of a model anew, as it would for each tree."""
+    monkeypatch.setenv("VLLM_CACHE_ROOT", str(cache_folder() / "vllm" / "checkouts"))
 
 
 def say(line: str) -> None:

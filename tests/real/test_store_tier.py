@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tailproof.baseline import load
 
 from spec.observation import Observation, Outcome, StoreView, Transfer
 from spec.trace import (
@@ -29,9 +28,12 @@ from spec.trace import (
     Submit,
     Trace,
 )
+from tailproof import replay
 from tailproof.environments import ensure
 from tailproof.fuzz import fuzz
-from tailproof.judge.lockstep import compare
+from tailproof.judge.lockstep import compare, divergences
+from tailproof.known.explain import Known
+from tailproof.known.model import KnownFault, KnownTrace, load
 from tailproof.process import Worker
 from tailproof.seeds import CASES, RESEND, hit_of
 from tailproof.system_libraries import prepare_store, store_problem
@@ -46,6 +48,13 @@ SETTING = Configuration(
     store="both",
 )
 PROMPT = (("p", 70),)
+KNOWN = Known(load(), "0.32")
+TRACES = [
+    (fault, trace)
+    for fault in KNOWN.baseline.of("0.32")
+    if fault.tier == "store"
+    for trace in fault.of_line("0.32")
+]
 
 
 @pytest.fixture(scope="module")
@@ -334,13 +343,24 @@ def test_bytes_that_do_not_move_are_found(target: Worker, letter: str, rule: str
 
 
 def test_random_cases_find_only_what_is_known(target: Worker) -> None:
-    report = fuzz([target], DEFAULT, tier="store", seed=20, cases=60, baseline=load())
+    report = fuzz([target], DEFAULT, tier="store", seed=20, cases=60, known=KNOWN)
     assert report.cases == 60
     assert not report.broken, [(one.finding.rule, one.finding.kind, one.case) for one in report.broken]
     # The run had something to find.
     assert report.exercised["LK4"] > 50
     assert report.exercised["TS1"] > 20
     assert report.exercised["LT2"] > 50
+
+
+@pytest.mark.parametrize(("fault", "trace"), TRACES, ids=[trace.file for _, trace in TRACES])
+def test_known_traces_still_diverge_as_recorded(target: Worker, fault: KnownFault, trace: KnownTrace) -> None:
+    kept = replay.read(KNOWN.baseline.folder / trace.file)
+    assert kept.fingerprint == trace.file.removesuffix(".json")
+    found = list(divergences(kept.trace, target.run(kept.trace), explainer=KNOWN.explainer()))
+    assert found, "fixed: say in the file of the fault that it is mended"
+    assert [one.finding for one in found if not one.fault] == []
+    assert (trace.rule, fault.id) in {(one.rule, one.fault) for one in found}
+    assert (kept.rule, kept.kind) in {(one.rule, one.finding.kind) for one in found if one.fault == fault.id}
 
 
 def test_nothing_is_left_of_a_worker() -> None:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
-from tailproof.baseline import load
 
 from spec.observation import Outcome
 from spec.trace import Trace
@@ -19,6 +18,8 @@ from tailproof.environments import EnvironmentProblem, locate
 from tailproof.generate import case
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
+from tailproof.known.explain import Known
+from tailproof.known.model import load
 from tailproof.process import Worker
 from tailproof.system_mutants import overlay
 from tailproof.system_mutants.catalogue import MUTANTS
@@ -28,7 +29,7 @@ from tailproof.system_mutants.shape import function_of
 from tailproof.targets import DEFAULT
 
 ROOT = Path(__file__).resolve().parents[2]
-BASELINE = load()
+KNOWN = Known(load(), "0.32")
 # A line of the target's that says less than this is a name or a keyword.
 _SHORT = 25
 _CASES = 300
@@ -140,7 +141,7 @@ def test_the_overlay_is_imported_and_compiled_parts_are_found(python: Path) -> N
 
 
 def test_the_unmutated_overlay_runs_clean_and_as_the_original(control: Worker, vllm: Worker) -> None:
-    hunted = hunt(control, DEFAULT, BASELINE, seed=11, seconds=120, cases=60)
+    hunted = hunt(control, KNOWN, seed=11, seconds=120, cases=60)
     assert (hunted.seen, hunted.cases) == (False, 60), hunted
     for index in range(60, 90):
         trace = case(11, index)
@@ -157,7 +158,7 @@ def _finding(trace: Trace, outcome: Outcome) -> Finding | None:
 @pytest.mark.parametrize("name", FAST)
 def test_a_mutant_is_seen_by_the_rule_that_it_breaks(python: Path, name: str) -> None:
     with closing(Worker(name, python, "vllm", (overlay.mutant_overlay(name, python),))) as worker:
-        hunted = hunt(worker, DEFAULT, BASELINE, seed=1, seconds=120, cases=_CASES)
+        hunted = hunt(worker, KNOWN, seed=1, seconds=120, cases=_CASES)
     assert hunted.finding is not None, hunted
     assert hunted.finding.rule == FAST[name]
     assert hunted.finding.rule in MUTANTS[name].rules

@@ -6,19 +6,21 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
-from tailproof.baseline import Known, load
 
 from bench.detection import DEFECTS, Defect, hunt
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
 from tailproof import replay
 from tailproof.environments import EnvironmentProblem
 from tailproof.fuzz import fuzz
+from tailproof.judge.lockstep import divergences
+from tailproof.known.explain import NOTHING, Known
+from tailproof.known.model import KnownFault, KnownTrace, load
 from tailproof.process import TargetProblem, Worker
 from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OVERLAYS, Target, open_target
+from tailproof.targets import OVERLAYS, Target, line_of, open_target
 
-BASELINE = load()
 AHEAD = "vllm==0.33.0"
+KNOWN = Known(load(), "0.33")
 Opened = Callable[[str], Worker]
 
 # Hits of a resend that vLLM is known to give, from hand-made runs (splits, then exports inside chunks).
@@ -88,21 +90,39 @@ def test_033_hits_what_its_own_profile_makes_due(version: Opened) -> None:
     assert all(result.divergences[AHEAD] is None for result in core)
 
 
-def test_fuzzing_033_finds_nothing_that_the_baseline_does_not_know(version: Opened) -> None:
-    report = fuzz([version(AHEAD)], AHEAD, seed=111, cases=500, baseline=BASELINE)
+def test_fuzzing_033_finds_nothing_that_is_not_known(version: Opened) -> None:
+    report = fuzz([version(AHEAD)], AHEAD, seed=111, cases=500, known=KNOWN)
     assert [found.explanation for found in report.broken] == []
     assert report.coverage.counts["hit inside a block"] > 100
     assert any(found.known for found in report.found)
 
 
-@pytest.mark.parametrize("known", BASELINE.of(AHEAD), ids=lambda known: known.id)
-def test_known_traces_of_033_still_diverge_as_recorded(version: Opened, known: Known) -> None:
-    kept = replay.read(BASELINE.folder / known.trace)
-    result = replay.replay(version(AHEAD), kept)
-    assert result.verdict == "FAILED", "fixed: take the target out of the entry"
-    assert result.divergence is not None
-    finding = result.divergence.finding
-    assert (finding.rule, finding.kind) == (known.rule, known.kind)
+TRACES = [
+    (fault, trace)
+    for fault in KNOWN.baseline.of("0.33")
+    if fault.tier == "core"
+    for trace in fault.of_line("0.33")
+]
+MENDED = [trace for fault in KNOWN.baseline.mended("0.33") if fault.tier == "core" for trace in fault.traces]
+
+
+@pytest.mark.parametrize(("fault", "trace"), TRACES, ids=[trace.file for _, trace in TRACES])
+def test_known_traces_of_033_still_diverge_as_recorded(
+    version: Opened, fault: KnownFault, trace: KnownTrace
+) -> None:
+    kept = replay.read(KNOWN.baseline.folder / trace.file)
+    assert kept.fingerprint == trace.file.removesuffix(".json")
+    outcome = version(AHEAD).run(kept.trace)
+    found = list(divergences(kept.trace, outcome, explainer=KNOWN.explainer()))
+    assert found, "fixed: say in the file of the fault that it is mended"
+    assert [one.finding for one in found if not one.fault] == []
+    assert (trace.rule, fault.id) in {(one.rule, one.fault) for one in found}
+
+
+@pytest.mark.parametrize("trace", MENDED, ids=lambda trace: trace.file)
+def test_what_033_mended_holds_there(version: Opened, trace: KnownTrace) -> None:
+    kept = replay.read(KNOWN.baseline.folder / trace.file)
+    assert list(divergences(kept.trace, version(AHEAD).run(kept.trace))) == []
 
 
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.name)
@@ -116,8 +136,8 @@ def test_each_seed_defect_is_found_again_where_it_is_and_not_where_it_is_not(
 @pytest.mark.parametrize("name", ["vllm==0.28.0", "vllm==0.31.0"])
 def test_fuzzing_an_old_version_runs_and_finds(version: Opened, name: str) -> None:
     """Nothing of an old version is known, and nothing that it lacks is drawn, so that fuzzing never errs."""
-    assert BASELINE.of(name) == ()
-    report = fuzz([version(name)], name, seed=5, cases=60, rules=frozenset(["PM1"]))
+    assert load().of(line_of(name)) == ()
+    report = fuzz([version(name)], name, seed=5, cases=60, rules=frozenset(["PM1"]), known=NOTHING)
     assert [found.finding.kind for found in report.found] == ["scan-capped"]
     assert report.rules["PM1"] >= 2
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import count, islice
 
 import pytest
-from tailproof.baseline import load
 
 from spec.trace import Configuration
 from tailproof import replay
@@ -15,6 +14,8 @@ from tailproof.fuzz import fuzz
 from tailproof.generate import Axes, case
 from tailproof.judge.findings import IncompleteError
 from tailproof.judge.lockstep import compare, divergences
+from tailproof.known.explain import Known
+from tailproof.known.model import KnownFault, KnownTrace, load
 from tailproof.process import Worker
 from tailproof.seeds import run_seeds
 from tailproof.targets import DEFAULT
@@ -26,7 +27,8 @@ REQUIRED = {
     "proof-scan-off-by-one-unit": 15_984,
     "proof-scan-unaligned-prompt": 15_984,
 }
-BASELINE = load()
+KNOWN = Known(load(), "0.32")
+FAULTS = KNOWN.baseline.of("0.32")
 
 
 def test_the_target_says_what_it_is_and_what_is_replaced(vllm: Worker) -> None:
@@ -45,23 +47,38 @@ def test_seed_cases_agree_on_the_real_scheduler(vllm: Worker) -> None:
     assert all(result.divergences[DEFAULT] is None for result in core)
 
 
-@pytest.mark.parametrize("known", BASELINE.of(DEFAULT), ids=lambda known: known.id)
-def test_known_traces_still_diverge_as_recorded(vllm: Worker, known: object) -> None:
-    assert known in BASELINE.entries
-    for entry in BASELINE.entries:
-        if entry == known:
-            kept = replay.read(BASELINE.folder / entry.trace)
-            result = replay.replay(vllm, kept)
-            assert result.verdict == "FAILED", "fixed: remove the entry"
-            assert result.divergence is not None
-            finding = result.divergence.finding
-            assert (finding.rule, finding.kind) == (entry.rule, entry.kind)
-            assert kept.fingerprint == entry.trace.removesuffix(".json")
+TRACES = [(fault, trace) for fault in FAULTS if fault.tier == "core" for trace in fault.of_line("0.32")]
+
+
+@pytest.mark.parametrize(("fault", "trace"), TRACES, ids=[trace.file for _, trace in TRACES])
+def test_known_traces_still_diverge_as_recorded(vllm: Worker, fault: KnownFault, trace: KnownTrace) -> None:
+    kept = replay.read(KNOWN.baseline.folder / trace.file)
+    assert kept.fingerprint == trace.file.removesuffix(".json")
+    outcome = vllm.run(kept.trace)
+    found = list(divergences(kept.trace, outcome, explainer=KNOWN.explainer()))
+    assert found, "fixed: say in the file of the fault that it is mended"
+    assert [one.finding for one in found if not one.fault] == []
+    assert (trace.rule, fault.id) in {(one.rule, one.fault) for one in found}
+    # As recorded: what the file says that it breaks.
+    assert kept.rule == trace.rule
+    assert (kept.rule, kept.kind) in {(one.rule, one.finding.kind) for one in found if one.fault == fault.id}
+
+
+@pytest.mark.parametrize(("fault", "trace"), TRACES, ids=[trace.file for _, trace in TRACES])
+def test_a_known_trace_is_new_where_its_fault_is_not_known(
+    vllm: Worker, fault: KnownFault, trace: KnownTrace
+) -> None:
+    """Negative control: no other fault explains all that this one shows."""
+    others = tuple(one for one in FAULTS if one is not fault)
+    without = Known(replace(KNOWN.baseline, faults=others), "0.32")
+    kept = replay.read(KNOWN.baseline.folder / trace.file)
+    found = list(divergences(kept.trace, vllm.run(kept.trace), explainer=without.explainer()))
+    assert any(not one.fault for one in found)
 
 
 @pytest.mark.parametrize("seed", [101, 102])
-def test_fuzzing_finds_nothing_that_the_baseline_does_not_know(vllm: Worker, seed: int) -> None:
-    report = fuzz([vllm], DEFAULT, seed=seed, cases=700, baseline=BASELINE)
+def test_fuzzing_finds_nothing_that_is_not_known(vllm: Worker, seed: int) -> None:
+    report = fuzz([vllm], DEFAULT, seed=seed, cases=700, known=KNOWN)
     assert [found.explanation for found in report.broken] == []
     assert report.coverage.unreached() == []
 
@@ -120,16 +137,14 @@ CASES = 150
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_a_feature_by_itself_gives_nothing_that_the_baseline_does_not_know(
-    vllm: Worker, feature: str
-) -> None:
+def test_a_feature_by_itself_gives_nothing_that_is_not_known(vllm: Worker, feature: str) -> None:
     axes, wanted = FEATURES[feature]
     traces = (trace for trace in (case(104, index, axes) for index in count()) if wanted(trace.configuration))
     hits = late = told = evicted = 0
     for trace in islice(traces, CASES):
         outcome = vllm.run(trace)
-        found = divergences(trace, outcome, passes=lambda one: BASELINE.find(DEFAULT, one) is not None)
-        assert [one.finding for one in found if BASELINE.find(DEFAULT, one.finding) is None] == [], trace
+        found = divergences(trace, outcome, explainer=KNOWN.explainer())
+        assert [one.finding for one in found if not one.fault] == [], trace
         for seen in outcome.observations:
             hits += sum(item.local > 0 for item in seen.admitted)
             late += not seen.scheduled and bool(seen.finished) and seen.do in ("run", "settle")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tailproof.baseline import Baseline
 
 from adapters.protocol import trace_document
 from spec.geometry import Geometry
@@ -21,6 +20,8 @@ from tailproof.bank import show
 from tailproof.bank.cases import FOLDER, BankError, Case, bank, load
 from tailproof.bank.command import bank_command
 from tailproof.bank.run import VERDICTS, judged, profiled, run_bank
+from tailproof.known.explain import NOTHING
+from tailproof.known.model import Baseline
 from tailproof.targets import Target, open_target
 
 REPORTS = 108
@@ -111,7 +112,7 @@ def test_the_hits_under_lookahead_hashes_are_those_of_the_reference(name: str) -
     for profile, hits in play.hits.items():
         trace = replace(play.trace, configuration=replace(play.trace.configuration, profile=profile))
         case = Case("", "", "", "same", tuple(RULES))
-        assert judged(case, trace, outcome_of(trace), hits, "reference", Baseline()).verdict == "holds"
+        assert judged(case, trace, outcome_of(trace), hits, NOTHING).verdict == "holds"
 
 
 def outcome_of(trace: Trace, target: str = "reference") -> Outcome:
@@ -123,20 +124,18 @@ TWO = SHIPPED.plays["seeds-2"].trace
 
 def test_a_broken_rule_of_another_case_is_beside_or_hides() -> None:
     outcome = outcome_of(TWO, "reference+scan-capped")
-    beside = judged(Case("", "", "", "same", ("AC2",)), TWO, outcome, {}, "reference", Baseline())
+    beside = judged(Case("", "", "", "same", ("AC2",)), TWO, outcome, {}, NOTHING)
     assert (beside.verdict, [one.rule for one in beside.beside]) == ("holds", ["PM1"])
     assert beside.unknown
-    hidden = judged(Case("", "", "", "same", ("AC2",)), TWO, outcome, {"B": 6912}, "reference", Baseline())
+    hidden = judged(Case("", "", "", "same", ("AC2",)), TWO, outcome, {"B": 6912}, NOTHING)
     assert hidden.verdict == "hidden"
     stopped = outcome_of(TWO, "reference+stale-kv")
-    hidden = judged(Case("", "", "", "same", ("AC2",)), TWO, stopped, {}, "reference", Baseline())
+    hidden = judged(Case("", "", "", "same", ("AC2",)), TWO, stopped, {}, NOTHING)
     assert (hidden.verdict, hidden.finding and hidden.finding.rule) == ("hidden", "SF1")
 
 
 def test_a_hit_that_is_not_as_expected_fails() -> None:
-    cell = judged(
-        Case("", "", "", "same", ("LK1",)), TWO, outcome_of(TWO), {"B": 128}, "reference", Baseline()
-    )
+    cell = judged(Case("", "", "", "same", ("LK1",)), TWO, outcome_of(TWO), {"B": 128}, NOTHING)
     assert (cell.verdict, cell.finding and cell.finding.kind) == ("fails", "expected-hit")
 
 

@@ -30,12 +30,19 @@ from spec.observation import (
 )
 from spec.rules import RULES
 from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof import baseline, cli, replay
-from tailproof.judge.findings import IncompleteError
-from tailproof.judge.lockstep import compare
+from tailproof import cli, replay
+from tailproof.fuzz import FuzzReport
+from tailproof.judge.findings import Divergence, Finding, IncompleteError
+from tailproof.judge.lockstep import Explainer, compare
+from tailproof.known import quirks
+from tailproof.known.explain import ROOMS
+from tailproof.known.model import FAULTS, TRACES, KnownFault, KnownTrace, Upstream
+from tailproof.known.quirks.case import QUIRKS, Case
+from tailproof.known_traces import VERDICTS
 from tailproof.targets import Target, open_target
 
-TEXT = (Path(__file__).resolve().parents[2] / "docs" / "contract.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 HEAD = ("field", "type", "default", "meaning")
 TYPES: dict[str, type] = {
     kind.__name__: kind
@@ -57,6 +64,11 @@ TYPES: dict[str, type] = {
         Answer,
         Pin,
         Failure,
+        Finding,
+        Divergence,
+        KnownFault,
+        KnownTrace,
+        Upstream,
     )
 } | {f"{name}: {kind.__name__}": kind for name, kind in STEPS.items()}
 Row = tuple[str, ...]
@@ -173,6 +185,18 @@ PLANTS: list[tuple[str, str, str, list[str]]] = [
         "| `end` | int | required | first token computed |\n| `start` |",
         ["Scheduled: the order is `request`, `start`, `end`, `drafts`"],
     ),
+    (
+        "wrong default of a known fault",
+        "| `exact` | bool | true |",
+        "| `exact` | bool | false |",
+        ["KnownFault: `exact` is bool, true, not bool, false"],
+    ),
+    (
+        "renamed field of a known trace",
+        "| `file` | str | required |",
+        "| `trace` | str | required |",
+        ["KnownTrace: `file` is missing", "KnownTrace: there is no `trace`"],
+    ),
     ("missing section", "### gate: Gate", "### gates: Gate", ["gate: Gate: there is no section"]),
     (
         "no meaning",
@@ -230,11 +254,45 @@ def test_the_replay_table_names_what_is_written(tmp_path: Path) -> None:
     assert re.fullmatch("LK1-kind-[0-9a-f]{8}", written["fingerprint"])
 
 
-def test_the_baseline_table_agrees_with_its_type() -> None:
-    shown = [row[:2] for row in sections(TEXT)["Baseline files"]]
-    assert shown == [row[:2] for row in rows_of(baseline.Known)]
-    assert all(row[2] == "required" for row in rows_of(baseline.Known))
-    assert baseline.FORMAT == replay.FORMAT == FORMAT == 1
+def section(head: str) -> str:
+    """The text under a heading, to the next one."""
+    text = re.split(rf"^#+ {re.escape(head)}$", TEXT, maxsplit=1, flags=re.MULTILINE)[1]
+    return re.split(r"^#+ ", text, maxsplit=1, flags=re.MULTILINE)[0]
+
+
+def test_the_folders_of_the_known_faults_are_those_named() -> None:
+    assert f"`{FAULTS.relative_to(ROOT).as_posix()}`" in section("Known faults")
+    assert "`traces` beside" in " ".join(section("Known faults").split())
+    assert FAULTS.parent / "traces" == TRACES
+    assert replay.FORMAT == FORMAT == 1
+
+
+def test_the_text_on_findings_names_what_there_is() -> None:
+    text = section("Divergence")
+    for name in ("explain", "follow"):
+        assert f"`{name}(" in text
+        assert hasattr(Explainer, name)
+    for field in ("explained", "unjudged", "base_explained"):
+        assert f"`{field}`" in text
+        assert field in {item.name for item in fields(FuzzReport)}
+
+
+def test_the_text_on_quirks_names_what_there_is() -> None:
+    text = section("Quirks")
+    folder = Path(quirks.__file__).parent
+    assert f"`{folder.relative_to(ROOT).as_posix()}`" in text
+    assert "`split.block_grid`" in text
+    assert "split.block_grid" in QUIRKS
+    assert hasattr(Case, "due_to")
+    rooms = {Path(room.__file__ or "").name for room in ROOMS}
+    assert rooms == {path.name for path in folder.glob("*.py")} - {"__init__.py", "case.py", "witness.py"}
+
+
+def test_the_states_and_verdicts_are_those_of_the_code() -> None:
+    states = [row[0].strip("`") for row in sections(TEXT)["States"]]
+    # `tests/unit/test_baseline.py` meets each of them.
+    assert states == ["met", "not met", "mended", "back", "expired"]
+    assert [row[0].strip("`") for row in sections(TEXT)["Verdicts on kept traces"]] == list(VERDICTS)
 
 
 def test_the_worker_text_names_the_messages() -> None:

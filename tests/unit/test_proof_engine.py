@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import z3
 
+from proofs import paths as paths_module
 from proofs import pool, second_solver, smtlib, theorems
 from proofs.assume import assume, every, foretell, implies, refutes
 from proofs.engine import LIMIT_REACHED, Result, prove
 from proofs.inputs import Table
 from proofs.loops import Loop, by_induction
-from proofs.paths import Paths, Query, Run
+from proofs.paths import Paths, Query, Run, fresh_context
 from proofs.products import Products
 from proofs.stand_ins import BUILTINS, arbitrary_range, if_then_else, symbolic_max
 from proofs.symbolic import Exploration, SymBool, SymFunction, SymInt, SymSequence, Unsupported
@@ -339,6 +340,10 @@ def test_an_endless_loop_over_symbols_reaches_the_limit() -> None:
     result = prove(endless, seconds=1.0)
     assert (result.verdict, result.reason) == ("unknown", LIMIT_REACHED)
     assert time.monotonic() - began < 5
+    found = [prove(endless, units=20_000) for _ in range(2)]
+    assert [(one.verdict, one.reason) for one in found] == [("unknown", LIMIT_REACHED)] * 2
+    assert found[0].paths == found[1].paths
+    assert 20_000 <= found[0].units == found[1].units < 40_000
 
 
 def test_a_refutation_is_found_beside_an_endless_loop() -> None:
@@ -360,9 +365,62 @@ def test_hard_questions_leave_a_theorem_unknown() -> None:
         assume(c > 0)
         assert a * a * a + b * b * b != c * c * c
 
-    result = prove(cubes, seconds=3.0)
+    result = prove(cubes, units=5_000_000)
     assert result.verdict == "unknown"
     assert result.reason == LIMIT_REACHED or result.reason.startswith("undecided: AssertionError in cubes")
+
+
+def _rounds_down(a: int, by: int) -> None:
+    assume(a >= 0)
+    assume(by > 0)
+    assert a // by * by <= a < a // by * by + by
+
+
+def test_a_question_that_costs_too_much_is_unknown_whatever_its_time() -> None:
+    def asked(units: int) -> list[tuple[str, int]]:
+        fresh_context()
+        paths = Paths(time.monotonic() + 3600)
+        a, b, c = z3.Ints("a b c")
+        question = [a > 1, b > 1, c > a + b, a * b == c, a * a < b]
+        answer, _ = paths.ask(question, units, ("simplify", "smt"))
+        return [(answer, paths.units), *((query.answer, query.units) for query in paths.queries)]
+
+    enough = asked(1_000_000)
+    assert enough[0][0] == "sat"
+    assert asked(1_000_000) == enough
+    tiny = asked(20)
+    assert tiny[0][0] == "unknown"
+    assert asked(20) == tiny
+
+
+def test_a_branch_that_costs_too_much_counts_as_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative control: a limit that is far too small loses proofs, and never makes one."""
+    whole = prove(_rounds_down)
+    assert whole.verdict == "proved"
+    monkeypatch.setattr(paths_module, "BRANCH_UNITS", 1)
+    starved = prove(_rounds_down)
+    assert starved.verdict == "proved"
+    assert starved.paths >= whole.paths
+    monkeypatch.setattr(paths_module, "FIRST_UNITS", 1)
+    monkeypatch.setattr(paths_module, "_WAYS", (((), 1), (("simplify", "smt"), 1)))
+    assert prove(_rounds_down).verdict == "unknown"
+
+
+def test_a_slowed_process_comes_to_the_same_at_the_same_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def seen() -> tuple[str, int, list[tuple[str, int]]]:
+        found = prove(_rounds_down)
+        return found.verdict, found.units, [(one.answer, one.units) for one in found.queries]
+
+    fast = seen()
+    answer = Paths.answer
+
+    def slow(paths: Paths, *question: Any) -> tuple[str, Any]:
+        time.sleep(0.4)
+        return answer(paths, *question)
+
+    monkeypatch.setattr(Paths, "answer", slow)
+    assert seen() == fast
+    assert fast[0] == "proved"
 
 
 def test_deep_recursion_is_no_crash() -> None:

@@ -24,8 +24,8 @@ def tells_the_whole_range(case: Case, finding: Finding) -> bool:
     if event is None or not event.matches or finding.kind not in _KINDS:
         return False
     chunks = [*case.step.expected.chunks]
-    if case.step.configuration.asynchronous:
-        # What a step completes is registered, and told, with the answer of the one after it.
+    if case.step.configuration.asynchronous or case.step.geometry.hash_lookahead:
+        # What a step completes is registered, and told, once its hash is known: with a later answer.
         chunks += case.witness.chunks.values()
     sparse = [group for group in case.step.geometry.groups if group.kind != "full"]
     return any(_tells(case, event, group, chunk) for group in sparse for chunk in chunks)
@@ -37,7 +37,9 @@ def _tells(case: Case, event: Event, group: GroupGeometry, chunk: ChunkForecast)
     step, end = case.step, event.start + event.tokens
     if event.start % group.block or end not in _ends(case, group, chunk):
         return False
-    if event.start > -(-chunk.scheduled.start // group.block) * group.block:
+    first = -(-chunk.scheduled.start // group.block) * group.block
+    # Where hashes cover tokens to come, what has none yet is told by an event of its own.
+    if event.start > first and not step.geometry.hash_lookahead:
         return False
     places = [entry.position for entry in event.entries]
     ours = all(entry.group == group.index and step.begins(chunk.history, entry) for entry in event.entries)
@@ -49,5 +51,12 @@ def _ends(case: Case, group: GroupGeometry, chunk: ChunkForecast) -> set[int]:
     geometry = case.step.geometry
     drops = group.drops or (group.kind == "mamba" and unmarked(case.step))
     late = geometry.unfinished if group.drops else held_back(case.step)
-    most = cacheable(chunk.publications.sure, group.block, geometry.align, drops, geometry.fine, late)
-    return {most // group.block * group.block}
+    history, left = chunk.history, chunk.publications
+    # Accepted drafts may be registered with the answer of their own step.
+    last = chunk.scheduled.end
+    named = geometry.hashed(history.prompt + history.told)
+    ends = set()
+    for computed in range(left.sure, last + 1):
+        most = cacheable(computed, group.block, geometry.align, drops, geometry.fine, late)
+        ends |= {reach // group.block * group.block for reach in (most, min(most, named))}
+    return ends
