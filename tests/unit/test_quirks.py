@@ -106,7 +106,7 @@ def jumped(configuration: Configuration, history: History, start: int, asked: in
 
 
 @given(layouts(), st.integers(12, 40) | st.integers(1, 12), st.integers(0, 3), st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_split_without_mistakes_jumps_over_no_stop(
     configuration: Configuration, prompt: int, produced: int, data: st.DataObject
 ) -> None:
