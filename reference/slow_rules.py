@@ -60,9 +60,15 @@ class SlowRules:
 
     def chunk_end(self, history: History, start: int, budget: int) -> int:
         """Where the next prefill chunk ends; `start` when the budget allows none."""
-        block = self.geometry.mamba_block
+        export = self.export(history, start, min(history.known, start + budget))
+        end = self.cut(history, start, budget, export)
+        # A chunk that is cut no longer ends the prefill, and exports nothing.
+        return self.cut(history, start, budget, 0) if export and end < history.prefill_end else end
+
+    def cut(self, history: History, start: int, budget: int, export: int) -> int:
+        """Where a chunk ends that exports that state, 0 for none."""
+        block, lookahead = self.geometry.mamba_block, self.geometry.lookahead
         end = min(history.known, start + budget)
-        export = self.export(history, start, end)
         if end < history.prefill_end:
             aligned = end // block * block
             if aligned > start or block <= self.configuration.budget:
@@ -70,7 +76,6 @@ class SlowRules:
         stops = self.stops(history, start, export)
         if start % block and not export:
             stops["boundary"] = start // block * block + block
-        lookahead = self.geometry.lookahead
         stops = {name: at for name, at in stops.items() if not 0 < history.known - at < lookahead}
         end = min((stop for stop in stops.values() if start < stop < end), default=end)
         left = history.known - end

@@ -695,6 +695,16 @@ LAYOUTS = trace(
 # The dense twin of a prompt at the hash boundary: hits are coarse, on a grid of 6 above the unit of 1.
 HASH_BOUNDARY = trace((full(6), mamba(6), Group("window", 6, window=2)), 1, ask("A", ("a", 17)), **modules(2))
 HASH_BOUNDARIES = replace(HASH_BOUNDARY, steps=(ask("B", ("b", 15)), Settle(), *HASH_BOUNDARY.steps))
+# A prefills its 12 tokens and an output again, in a step of 12: what draft modules need takes a token off.
+RESERVED = trace(
+    (full(4, draft=True), mamba(4, 1)),
+    2,
+    ask("A", ("a", 12), outputs=4),
+    Run(),
+    ResetLocal(running=True),
+    budget=12,
+    **modules(2),
+)
 # The export of 4 and the end at 5, which is C.
 BOTH_STATES = kept("export-displaces-checkpoint")
 # P − 1 and the last hash of the prompt lie above the same block end, 6.
@@ -979,7 +989,7 @@ NEIGHBOURS = (
     ),
     Plant(
         "failed-load-retried-forever",
-        "stuck after a request that failed often has ended, and another one failed once",
+        "stuck after one failure, while a request runs whose load failed often",
         "LV2 stuck",
         RETRIED_OTHER,
         change=failing_before,
@@ -1211,6 +1221,13 @@ TWINS = (
         "CP7 jumped-checkpoint",
         kept("export-decided-before-cut"),
         CutAtJunction,
+    ),
+    Plant(
+        "export-decided-before-cut",
+        "",
+        "CP7 jumped-checkpoint",
+        RESERVED,
+        mistaken("split.export_before_cut", "split.reserve_after"),
     ),
     Plant("export-displaces-checkpoint", "", "RT2 missing-checkpoint", BOTH_STATES, ExportAlone),
     Plant("external-proof-not-asked", "", "LK4 external-too-short", PROOF, StoreAskedShort),

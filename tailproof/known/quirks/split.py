@@ -60,13 +60,16 @@ def split_end(
     if prefill.start >= prefill.end:
         return end
     exports = _exports(geometry, prefill, end, block)
-    cut = _cut(geometry, configuration, prefill, end, block, exports, wrong)
+    cut = _reserved(geometry, prefill, _cut(geometry, configuration, prefill, end, block, exports, wrong))
     if exports and cut < prefill.end and "split.export_before_cut" not in wrong:
-        cut = _cut(geometry, configuration, prefill, end, block, False, wrong)
-    left = prefill.tokens - cut
-    if 0 < left < geometry.lookahead:
-        cut -= geometry.lookahead - left
+        cut = _reserved(geometry, prefill, _cut(geometry, configuration, prefill, end, block, False, wrong))
     return max(cut, prefill.start)
+
+
+def _reserved(geometry: Geometry, prefill: Prefill, end: int) -> int:
+    """Where a chunk ends that leaves draft modules what they read ahead."""
+    left = prefill.tokens - end
+    return end - (geometry.lookahead - left) if 0 < left < geometry.lookahead else end
 
 
 def _exports(geometry: Geometry, prefill: Prefill, end: int, block: int) -> bool:
@@ -121,11 +124,13 @@ def _stops(
 
 def _junction(geometry: Geometry, prefill: Prefill, end: int, block: int, wrong: Wrong) -> Iterator[int]:
     start, junction = prefill.start, prefill.junction
-    if not start < junction < end:
+    # A resumed prefill may end at its junction, and must stop at the block end below it all the same.
+    last = junction == end == prefill.end
+    if not (start < junction < end or last):
         return
     if geometry.junctions and junction <= prefill.prompt:
         yield junction
-    elif "split.floor_from_start" in wrong:
+    elif "split.floor_from_start" in wrong and not last:
         yield start + (junction - start) // block * block
     else:
         yield junction // block * block
