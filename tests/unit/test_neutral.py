@@ -109,3 +109,11 @@ def test_the_judge_imports_nothing_but_the_spec_the_reference_and_itself() -> No
     assert strangers("from tailproof.known.explain import explaining\nfrom tailproof.judge import step") == [
         "tailproof.known.explain.explaining"
     ]
+
+
+def test_known_faults_import_no_job_that_asks_them() -> None:
+    """Only the judge, the spec and the reference stand below them."""
+    for file in sorted((ROOT / "tailproof/known").rglob("*.py")):
+        found = strangers(file.read_text(encoding="utf-8"))
+        assert [name for name in found if not name.startswith("tailproof.known.")] == [], file
+    assert strangers("from tailproof.fuzz import fuzz") == ["tailproof.fuzz.fuzz"]

@@ -12,6 +12,7 @@ from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step
 from tailproof.known.quirks import split
 from tailproof.known.quirks.case import Case, quirk
+from tailproof.known.quirks.loads import blocks_of
 
 
 def _idle(finding: Finding) -> bool:
@@ -46,17 +47,21 @@ def reserves_after_the_split(case: Case, finding: Finding) -> bool:
 
 
 def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
-    """Whether a step must schedule nothing, given which requests wait: all that run do, and so does the head
-    of the queue, where there is a free place for it."""
+    """Whether nothing can ever end, given which requests wait: of those that run, all that do not wait lack
+    the blocks that these hold, and so does the head of the queue, or there is no free place for it, or it
+    waits itself."""
     live = [one for one in step.oracle.live() if one.produced < one.submit.outputs]
     # Who was preempted in this very step does not run any more.
     running = [one for one in live if one.id in step.observation.running]
     queue = [one for one in live if one.id in step.observation.waiting]
-    if not live or not all(waits(one) for one in running):
+    waiting = [one for one in running if waits(one)]
+    room = step.configuration.blocks - 1 - sum(blocks_of(step, one.known) for one in waiting)
+    moving = [one for one in running if one not in waiting]
+    if not live or any(not waiting or blocks_of(step, one.known) <= room for one in moving):
         return False
     full = len(running) >= step.configuration.live
     # In a pool that does not hold everything those that wait hold what the queue needs.
-    blocked = bool(running) and not step.expected.roomy
+    blocked = bool(waiting) and not step.expected.roomy
     return full or blocked or not queue or any(waits(one) for one in queue)
 
 
