@@ -32,7 +32,8 @@ class Explanations:
             return []
         case = Case(step, findings, self._witnesses[step.observation.engine], self._wrong)
         names = [self._fault(case, finding) for finding in findings]
-        return [name or _consequence(one, findings, names) for one, name in zip(findings, names, strict=True)]
+        pairs = zip(findings, names, strict=True)
+        return [name or _consequence(step, one, findings, names) for one, name in pairs]
 
     def _fault(self, case: Case, finding: Finding) -> str:
         for fault in self._faults:
@@ -45,17 +46,24 @@ class Explanations:
         self._witnesses[step.observation.engine].follow(step)
 
 
-def _consequence(finding: Finding, findings: Sequence[Finding], names: Sequence[str]) -> str:
-    """The fault of the wrong content that a request read in this very step, for a wrong output of the same
-    request: the token is sampled from what was read."""
-    if finding.kind != "output":
-        return ""
+def _consequence(step: Step, finding: Finding, findings: Sequence[Finding], names: Sequence[str]) -> str:
+    """The fault of the wrong content that a request read in this very step, for what comes of it there: a
+    wrong output of the same request, and what it computed behind that and put into the store."""
     read = (
         name
         for one, name in zip(findings, names, strict=True)
-        if name and one.request == finding.request and one.rule in ("SF1", "SF2")
+        if name and one.rule in ("SF1", "SF2") and _comes_of(step, finding, one)
     )
     return next(read, "")
+
+
+def _comes_of(step: Step, finding: Finding, read: Finding) -> bool:
+    if finding.kind == "output":
+        return finding.request == read.request
+    entry, reader = finding.entry, step.histories.get(read.request or "")
+    if finding.kind != "put-wrong" or entry is None or reader is None:
+        return False
+    return entry.position > (read.position or 0) and step.begins(reader, entry)
 
 
 @dataclass(frozen=True, slots=True)

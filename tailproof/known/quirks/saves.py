@@ -16,10 +16,17 @@ def does_not_offer_exports(case: Case, finding: Finding) -> bool:
     entry, geometry = finding.entry, case.step.geometry
     if finding.kind not in ("missing-state", "missing-state-resumed") or entry is None or geometry.fine:
         return False
-    chunk = next((one for one in case.step.expected.chunks if one.history.id == finding.request), None)
-    chunk = chunk or case.witness.chunks.get(finding.request or "")
-    if chunk is None or chunk.publications.export != entry.position:
-        return False
-    block = geometry.mamba_block
-    column = -(-chunk.scheduled.end // block) - 2
-    return column >= chunk.publications.sure // geometry.align * geometry.align // block
+    block, align = geometry.mamba_block, geometry.align
+    # Where each export of the request lies, and how many blocks count as cached when it is made.
+    return any(
+        export == entry.position and end // block - 1 >= end // align * align // block
+        for end, export in _exports(case, entry.request).items()
+    )
+
+
+def _exports(case: Case, request: str) -> dict[int, int]:
+    """The exports of a request since it last began, those of this step too, by the block end whose place each
+    took."""
+    left = [one.publications for one in case.step.expected.chunks if one.history.id == request]
+    now = {one.overwritten: one.export for one in left if one.export}
+    return {**case.step.histories[request].exports, **now}
