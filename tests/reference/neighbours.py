@@ -212,6 +212,15 @@ class NoJunctionFromInside(SlowEngine):
         return {name: at for name, at in stops.items() if name != "junction" or not inside}
 
 
+class StopsPastTheJunction(SlowEngine):
+    """Prefill stops for a junction a unit late."""
+
+    def chunk_end(self, history: History, start: int, budget: int) -> int:
+        end = super().chunk_end(history, start, budget)
+        late = end == self.stops(history, start, 0).get("junction")
+        return end + self.geometry.unit if late else end
+
+
 class NoCheckpointWhenResumed(SlowEngine):
     """A request that prefills its outputs too ignores the checkpoint of its prompt."""
 
@@ -1021,6 +1030,13 @@ NEIGHBOURS = (
         "CH1 jumped-junction",
         JUNCTION,
         NoJunctionFromInside,
+    ),
+    Plant(
+        "junction-where-prefill-ends",
+        "the stop of the junction comes a unit late",
+        "CH1 jumped-junction",
+        kept("junction-where-prefill-ends"),
+        StopsPastTheJunction,
     ),
     Plant(
         "loads-fill-the-pool",

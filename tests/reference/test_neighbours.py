@@ -55,6 +55,8 @@ def test_nothing_is_known_where_no_release_line_is(plant: Plant) -> None:
 def test_every_known_fault_has_a_neighbour_and_a_twin() -> None:
     faults = {fault.id for fault in BASELINE.faults}
     assert {plant.fault for plant in NEIGHBOURS} == faults
-    assert faults - {plant.fault for plant in TWINS} == {"unfinished-mamba"}
+    # The slow engine preempts nobody, so it never prefills outputs again up to a junction.
+    without = {"unfinished-mamba", "junction-where-prefill-ends"}
+    assert faults - {plant.fault for plant in TWINS} == without
     assert {line for fault in BASELINE.faults for line in (fault.first, fault.last)} == set(LINES)
     assert len({str(plant) for plant in NEIGHBOURS}) == len(NEIGHBOURS)

@@ -125,7 +125,7 @@ def _stops(
 def _junction(geometry: Geometry, prefill: Prefill, end: int, block: int, wrong: Wrong) -> Iterator[int]:
     start, junction = prefill.start, prefill.junction
     # A resumed prefill may end at its junction, and must stop at the block end below it all the same.
-    last = junction == end == prefill.end
+    last = junction == end == prefill.end and "split.junction_inside_only" not in wrong
     if not (start < junction < end or last):
         return
     if geometry.junctions and junction <= prefill.prompt:
@@ -186,6 +186,13 @@ def goes_by_the_present_length(case: Case, finding: Finding) -> bool:
 def floors_the_junction_from_the_start(case: Case, finding: Finding) -> bool:
     """The junction is rounded down in blocks counted from where the chunk begins."""
     return explains(case, finding, "split.floor_from_start")
+
+
+@quirk("split.junction_inside_only")
+def asks_for_a_junction_inside(case: Case, finding: Finding) -> bool:
+    """The stop of a junction counts only where the junction itself lies inside the chunk, so not where the
+    prefill ends just there."""
+    return explains(case, finding, "split.junction_inside_only")
 
 
 @quirk("split.export_before_cut")
