@@ -50,7 +50,8 @@ def reserves_for_itself(case: Case, finding: Finding) -> bool:
     if finding.kind != "stuck" or finding.rule != "LV2":
         return False
     needs = [blocks_of(case.step, one.known) for one in _waiting(case)]
-    return any(need + sum(needs) > case.step.observation.free for need in needs)
+    # What a load is admitted by may count a block more than this, so a pool that is filled does not hold it.
+    return any(need + sum(needs) >= case.step.observation.free for need in needs)
 
 
 @quirk("loads.retried")
