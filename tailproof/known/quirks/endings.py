@@ -47,9 +47,9 @@ def reserves_after_the_split(case: Case, finding: Finding) -> bool:
 
 
 def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
-    """Whether nothing can ever end, given which requests wait: of those that run, all that do not wait lack
-    the blocks that these hold, and so does the head of the queue, or there is no free place for it, or it
-    waits itself."""
+    """Whether nothing can ever end, given which requests wait. Those that run and do not wait lack the blocks
+    that the others hold. The queue has no free place, or lacks these blocks, or somebody in it waits (its
+    order is not observed)."""
     live = [one for one in step.oracle.live() if one.produced < one.submit.outputs]
     # Who was preempted in this very step does not run any more.
     running = [one for one in live if one.id in step.observation.running]
