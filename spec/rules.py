@@ -201,13 +201,7 @@ _RULES = (
         ),
         theorems=("lk1_fixed_point",),
         tiers=("core",),
-        faults=(
-            "stops-early",
-            "ignores-salt",
-            "ignores-adapter",
-            "ignores-media",
-            "window-ignored",
-        ),
+        faults=("stops-early", "ignores-salt", "ignores-adapter", "ignores-media", "window-ignored"),
     ),
     Rule(
         "LK2",
@@ -283,10 +277,7 @@ _RULES = (
         "want of tokens stays in their cache.",
         _SCHEDULER,
         ("spec.chunking.required_stops", "spec.chunking.junction_stop", "spec.split.chunk_end"),
-        theorems=(
-            "ch1_no_stop_is_jumped",
-            "ch1_stop_unless_exported",
-        ),
+        theorems=("ch1_no_stop_is_jumped", "ch1_stop_unless_exported"),
         tiers=("core",),
         faults=("runs-past-junction",),
     ),
@@ -298,11 +289,7 @@ _RULES = (
         ("spec.chunking.must_advance", "spec.split.chunk_end"),
         theorems=("ch2_advances",),
         tiers=("core",),
-        faults=(
-            "stalls-once",
-            "stalls-in-lookahead",
-            "preempts-freely",
-        ),
+        faults=("stalls-once", "stalls-in-lookahead", "preempts-freely"),
     ),
     Rule(
         "CH3",

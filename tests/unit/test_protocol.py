@@ -64,8 +64,7 @@ from spec.trace import (
 )
 
 PLAIN = Trace(
-    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4),
-    (Submit("a", (("p", 9),)), Settle()),
+    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4), (Submit("a", (("p", 9),)), Settle())
 )
 RICH = Trace(
     Configuration(

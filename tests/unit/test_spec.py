@@ -59,10 +59,7 @@ def hit(
     return greatest_hit(
         prompt - 1,
         unit,
-        (
-            lambda length: attention_serves(length, margin, extent),
-            lambda length: mamba_serves(length, held),
-        ),
+        (lambda length: attention_serves(length, margin, extent), lambda length: mamba_serves(length, held)),
     )
 
 
@@ -266,14 +263,7 @@ def test_greatest_hit_is_the_greatest_length_that_all_serve() -> None:
         for margin in (0, 2, 8):
             for states in ((), (2,), (4, 10), (6, 12, 18, 24), tuple(range(2, 30, 2))):
                 held = entries(*states)
-                found = greatest_hit(
-                    21,
-                    2,
-                    (
-                        partial(_attention, margin, extent),
-                        partial(_state, held),
-                    ),
-                )
+                found = greatest_hit(21, 2, (partial(_attention, margin, extent), partial(_state, held)))
                 fitting = [at for at in (0, *states) if at <= 21 and (at == 0 or at + margin <= extent)]
                 assert found == max(fitting)
                 assert found % 2 == 0
@@ -733,11 +723,7 @@ NEEDS_BOTH = (
         ((), {"unit": 0}, "configuration.unit: must be 1 or more, got 0"),
         ((), {"unit": -128}, "configuration.unit: must be 1 or more, got -128"),
         ((), {"dcp": 0}, "configuration.dcp: must be 1 or more, got 0"),
-        (
-            (),
-            {"profile": "new"},
-            "configuration.profile: 'new' is none of old, drop, lookahead",
-        ),
+        ((), {"profile": "new"}, "configuration.profile: 'new' is none of old, drop, lookahead"),
         (
             (FULL, Group("mla", 896)),
             {},
@@ -769,11 +755,7 @@ NEEDS_BOTH = (
         ((MAMBA,), {}, NEEDS_BOTH),
         ((FULL, MAMBA, Group("mamba", 448)), {}, NEEDS_BOTH),
         ((FULL, MAMBA, replace(MAMBA, checkpoint_alignment=64)), {}, NEEDS_BOTH),
-        (
-            (),
-            {"unit": 100},
-            "configuration.groups[0]: the unit 100 does not divide the block size 896",
-        ),
+        ((), {"unit": 100}, "configuration.groups[0]: the unit 100 does not divide the block size 896"),
         (
             (FULL, Group("mamba", 900)),
             {},
@@ -794,16 +776,8 @@ NEEDS_BOTH = (
             {"retention": 896, "dcp": 8},
             "configuration.retention: must be null, 0 or a positive multiple of the alignment 7168, got 896",
         ),
-        (
-            (),
-            {"speculative": 0},
-            "configuration.speculative: EAGLE needs at least one speculative token",
-        ),
-        (
-            (),
-            {"eagle": False},
-            "configuration.speculative: speculative tokens need eagle here",
-        ),
+        ((), {"speculative": 0}, "configuration.speculative: EAGLE needs at least one speculative token"),
+        ((), {"eagle": False}, "configuration.speculative: speculative tokens need eagle here"),
         (
             (Group("full", 4), Group("mamba", 4)),
             {"unit": 4, "speculative": 4},
