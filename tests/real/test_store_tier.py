@@ -39,15 +39,13 @@ from tailproof.targets.libraries import prepare_store, store_problem
 from tailproof.targets.opening import DEFAULT
 from tailproof.targets.worker import Worker
 
-SETTING = Configuration(
-    groups=(Group("full", 16), Group("mamba", 16)),
-    unit=4,
-    eagle=True,
-    speculative=1,
-    blocks=200,
-    store="both",
-)
+GROUPS = Group("full", 16), Group("mamba", 16)
+SETTING = Configuration(GROUPS, 4, eagle=True, speculative=1, blocks=200, store="both")
 PROMPT = (("p", 70),)
+A, B, C, D = (Submit(name, PROMPT) for name in "ABCD")
+# The store has what A computed, the engine has it no longer.
+STORED = A, Settle(), ResetLocal()
+RELEASE = Gate("get", "release"), Settle()
 KNOWN = Known(load(), "0.32")
 TRACES = [
     (fault, trace)
@@ -114,15 +112,7 @@ def test_the_seed_of_the_external_tail(target: Worker) -> None:
 
 
 def test_a_resend_after_a_local_reset_loads_its_tail(target: Worker) -> None:
-    seen = run(
-        target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
-        Submit("B", PROMPT),
-        Submit("C", PROMPT),
-        Settle(),
-    )
+    seen = run(target, *STORED, B, C, Settle())
     # C = 64: the last of 17 units is the EAGLE drop's; the tail's proof ends at 68.
     assert hit_of(Outcome(tuple(seen)), "B") == 64
     (get, *_) = transfers(seen, "get")
@@ -136,9 +126,7 @@ def test_a_resend_after_a_local_reset_loads_its_tail(target: Worker) -> None:
 
 
 def test_pins_last_until_their_save_is_reported(target: Worker) -> None:
-    seen = run(
-        target, Gate("put", "hold"), Submit("A", PROMPT), Run(6), Gate("put", "release"), Run(), Settle()
-    )
+    seen = run(target, Gate("put", "hold"), A, Run(6), Gate("put", "release"), Run(), Settle())
     held = [one for one in seen if one.at == 2]
     last = held[-1].store
     assert last is not None
@@ -159,49 +147,20 @@ def test_pins_last_until_their_save_is_reported(target: Worker) -> None:
 
 @pytest.mark.parametrize("action", ["fail", "raise", "part"])
 def test_a_failed_load_is_computed_anew(target: Worker, action: str) -> None:
-    seen = run(
-        target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
-        Gate("get", action),
-        Submit("B", PROMPT),
-        Run(2),
-        ResetStore(),
-        Gate("get", "release"),
-        Settle(),
-    )
+    seen = run(target, *STORED, Gate("get", action), B, Run(2), ResetStore(), *RELEASE)
     assert [view.failed for view in views(seen) if view.failed] == [("B",)]
     assert ended(seen) == {"A": "length", "B": "length"}
 
 
 def test_a_failed_load_ends_its_request_where_that_is_asked_for(target: Worker) -> None:
     seen = run(
-        target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
-        Gate("get", "fail"),
-        Submit("B", PROMPT),
-        Settle(),
-        setting=replace(SETTING, load_failures="fail"),
+        target, *STORED, Gate("get", "fail"), B, Settle(), setting=replace(SETTING, load_failures="fail")
     )
     assert ended(seen) == {"A": "length", "B": "error"}
 
 
 def test_keys_lost_between_lookup_and_load(target: Worker) -> None:
-    seen = run(
-        target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
-        Gate("get", "hold"),
-        Submit("B", PROMPT),
-        Run(),
-        DropKeys(2),
-        Gate("get", "release"),
-        Settle(),
-    )
+    seen = run(target, *STORED, Gate("get", "hold"), B, Run(), DropKeys(2), *RELEASE)
     assert [view.failed for view in views(seen) if view.failed] == [("B",)]
     # What is left serves a shorter hit, which is loaded next.
     first, *again = transfers(seen, "get")
@@ -211,19 +170,7 @@ def test_keys_lost_between_lookup_and_load(target: Worker) -> None:
 
 
 def test_a_request_aborted_while_it_loads_gives_its_blocks_back(target: Worker) -> None:
-    seen = run(
-        target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
-        Gate("get", "hold"),
-        Submit("B", PROMPT),
-        Run(),
-        Abort("B"),
-        ResetLocal(),
-        Gate("get", "release"),
-        Settle(),
-    )
+    seen = run(target, *STORED, Gate("get", "hold"), B, Run(), Abort("B"), ResetLocal(), *RELEASE)
     aborted = next(one for one in seen if one.do == "abort")
     assert aborted.free < SETTING.blocks - 1
     assert [one.reset for one in seen if one.do == "reset_local"] == [True, False]
@@ -233,7 +180,7 @@ def test_a_request_aborted_while_it_loads_gives_its_blocks_back(target: Worker) 
 def test_what_one_engine_produces_another_consumes(target: Worker) -> None:
     seen = run(
         target,
-        Submit("A", PROMPT),
+        A,
         Settle(),
         Submit("B", PROMPT, engine=1),
         Settle(engine=1),
@@ -246,11 +193,9 @@ def test_what_one_engine_produces_another_consumes(target: Worker) -> None:
 def test_lookups_beside_the_schedule_are_answered_a_step_later(target: Worker) -> None:
     seen = run(
         target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
+        *STORED,
         Gate("lookup", "hold"),
-        Submit("B", PROMPT),
+        B,
         Run(3),
         Gate("lookup", "release"),
         Settle(),
@@ -266,18 +211,17 @@ def test_loads_come_in_out_of_order(target: Worker) -> None:
     other = (("q", 70),)
     seen = run(
         target,
-        Submit("A", PROMPT),
+        A,
         Submit("B", other),
         Settle(),
         ResetLocal(),
         Gate("get", "hold"),
-        Submit("C", PROMPT),
+        C,
         Submit("D", other),
         Run(),
         Gate("get", "newest"),
         Run(2),
-        Gate("get", "release"),
-        Settle(),
+        *RELEASE,
         setting=replace(SETTING, receivers=2),
     )
     loaded = [request for view in views(seen) for request in view.loaded]
@@ -291,11 +235,9 @@ def test_a_killed_master_is_a_fault_and_no_hang(target: Worker) -> None:
     began = time.monotonic()
     seen = run(
         target,
-        Submit("A", PROMPT),
-        Settle(),
-        ResetLocal(),
+        *STORED,
         Gate("get", "hold"),
-        Submit("B", PROMPT),
+        B,
         Run(),
         KillMaster(),
         Gate("get", "release"),
@@ -303,10 +245,10 @@ def test_a_killed_master_is_a_fault_and_no_hang(target: Worker) -> None:
         RestartMaster(),
         Settle(),
         ResetLocal(),
-        Submit("C", PROMPT),
+        C,
         Settle(),
         ResetLocal(),
-        Submit("D", PROMPT),
+        D,
         Settle(),
     )
     assert time.monotonic() - began < 60
@@ -321,8 +263,8 @@ def test_a_killed_master_is_a_fault_and_no_hang(target: Worker) -> None:
 
 
 def test_a_case_begins_with_an_empty_store_whatever_the_one_before_did(target: Worker) -> None:
-    target.run(Trace(SETTING, (Submit("A", PROMPT), Settle(), KillMaster())))
-    seen = run(target, Submit("A", PROMPT), Settle())
+    target.run(Trace(SETTING, (A, Settle(), KillMaster())))
+    seen = run(target, A, Settle())
     assert hit_of(Outcome(tuple(seen)), "A") == 0
     assert all(view.alive for view in views(seen))
 
@@ -330,7 +272,7 @@ def test_a_case_begins_with_an_empty_store_whatever_the_one_before_did(target: W
 @pytest.mark.parametrize(("letter", "rule"), [("h", "SF1"), ("i", "TS1")])
 def test_bytes_that_do_not_move_are_found(target: Worker, letter: str, rule: str) -> None:
     """A load or save that claims success without moving a byte must be seen at once."""
-    trace = Trace(SETTING, (Submit("A", PROMPT), Settle(), ResetLocal(), Submit("B", PROMPT), Settle()))
+    trace = Trace(SETTING, (*STORED, B, Settle()))
     found = compare(trace, target.run(trace, letter))
     assert found is not None
     assert found.rule == rule
@@ -364,7 +306,7 @@ def test_nothing_is_left_of_a_worker() -> None:
     shared = set(os.listdir("/dev/shm"))
     worker = Worker(DEFAULT, python, "vllm")
     with closing(worker):
-        worker.run(Trace(SETTING, (Submit("A", PROMPT), Settle())))
+        worker.run(Trace(SETTING, (A, Settle())))
         process = worker._process
         assert process is not None
         servers = children(process.pid)
@@ -383,7 +325,7 @@ def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker
     """As `kill -9` on the process, at any time: the case says so, the run goes on, the next case is well."""
     process = target._process
     assert process is not None
-    run(target, Submit("A", PROMPT), Settle())
+    run(target, A, Settle())
 
     def pid() -> int:
         names = {one: Path(f"/proc/{one}/comm").read_text().strip() for one in children(process.pid)}
@@ -402,6 +344,6 @@ def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker
     assert failure.kind == "store"
     assert "was killed from outside" in failure.message
     assert compare(Trace(SETTING, tuple(steps)), outcome) is None
-    seen = run(target, Submit("A", PROMPT), Settle(), ResetLocal(), Submit("B", PROMPT), Settle())
+    seen = run(target, *STORED, B, Settle())
     assert hit_of(Outcome(tuple(seen)), "B") == 64
     assert pid() != killed
