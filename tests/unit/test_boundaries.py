@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +18,8 @@ from spec.trace import Configuration, Group, TraceError
 FULL, MAMBA = Group("full", 16), Group("mamba", 16)
 PLAIN = Configuration((FULL, MAMBA), 4)
 EAGLE = Configuration((FULL, MAMBA), 4, eagle=True, speculative=3)
+DRAFTS = replace(EAGLE, speculative=1)
+REPLICATED = FULL, MAMBA, Group("full", 16, draft=True, replicated=True)
 EXPORTS = Configuration((FULL, Group("mamba", 16, checkpoint_alignment=4)), 4)
 
 
@@ -62,28 +64,28 @@ class Kept:
 
 
 @pytest.mark.parametrize(
-    ("mark", "there"),
+    ("place", "more", "there"),
     [
-        (Mark("0.33", "vllm.kept"), True),
-        (Mark("0.33", "vllm.left"), False),
-        (Mark("0.33", "vllm.kept:Kept"), True),
-        (Mark("0.33", "vllm.kept:Kept.checked"), True),
-        (Mark("0.33", "vllm.kept:Kept.moved"), False),
-        (Mark("0.33", "vllm.kept:Kept", takes="chosen"), True),
-        (Mark("0.33", "vllm.kept:Kept", takes="worked_out"), False),
-        (Mark("0.33", "vllm.kept:hashed", takes="ahead"), True),
-        (Mark("0.33", "vllm.kept:hashed", takes="behind"), False),
-        (Mark("0.33", "vllm.kept:gone", takes="ahead"), False),
-        (Mark("0.33", "vllm.kept:Kept.checked", names="worked_out"), True),
-        (Mark("0.33", "vllm.kept:Kept.checked", names="ahead"), False),
-        (Mark("0.33", "vllm.kept:Kept", names="chosen"), False),
+        ("", {}, True),
+        (":Kept", {}, True),
+        (":Kept.checked", {}, True),
+        (":Kept.moved", {}, False),
+        (":Kept", {"takes": "chosen"}, True),
+        (":Kept", {"takes": "worked_out"}, False),
+        (":hashed", {"takes": "ahead"}, True),
+        (":hashed", {"takes": "behind"}, False),
+        (":gone", {"takes": "ahead"}, False),
+        (":Kept.checked", {"names": "worked_out"}, True),
+        (":Kept.checked", {"names": "ahead"}, False),
+        (":Kept", {"names": "chosen"}, False),
     ],
 )
 def test_a_mark_is_a_module_a_name_an_argument_or_what_a_function_reads(
-    monkeypatch: pytest.MonkeyPatch, mark: Mark, there: bool
+    monkeypatch: pytest.MonkeyPatch, place: str, more: dict[str, str], there: bool
 ) -> None:
     module(monkeypatch, "vllm.kept", Kept=Kept, hashed=lambda unit, ahead=0: (unit, ahead))
-    assert mark.is_there() is there
+    assert Mark("0.33", f"vllm.kept{place}", **more).is_there() is there
+    assert not Mark("0.33", "vllm.left").is_there()
 
 
 def test_a_module_that_needs_what_is_not_installed_is_no_missing_mark(
@@ -119,23 +121,9 @@ def test_what_each_version_lacks(minor: int, lacks: set[str], profiles: tuple[st
         (Configuration((FULL, MAMBA), 4, dcp=2), 28, "hits inside blocks under DCP"),
         (EXPORTS, 29, "states exported inside a chunk (checkpoint_alignment)"),
         (Configuration((FULL, MAMBA), 4, junctions=True), 30, "junction checkpoints"),
-        (
-            Configuration(
-                (FULL, MAMBA, Group("full", 16, draft=True, replicated=True)), 4, eagle=True, speculative=1
-            ),
-            30,
-            "draft groups that DCP does not shard (replicated)",
-        ),
-        (
-            Configuration((FULL, MAMBA), 4, eagle=True, speculative=1, profile="lookahead"),
-            32,
-            "hashes that cover the next token (profile lookahead)",
-        ),
-        (
-            Configuration((FULL, MAMBA), 4, eagle=True, speculative=3, budget=3),
-            33,
-            "steps of no more tokens than a request drafts (budget)",
-        ),
+        (replace(DRAFTS, groups=REPLICATED), 30, "draft groups that DCP does not shard (replicated)"),
+        (replace(DRAFTS, profile="lookahead"), 32, "hashes that cover the next token (profile lookahead)"),
+        (replace(EAGLE, budget=3), 33, "steps of no more tokens than a request drafts (budget)"),
     ],
 )
 def test_a_configuration_is_refused_by_the_name_of_what_is_lacking(
@@ -187,13 +175,8 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str, **values: Any) -> None:
     monkeypatch.setitem(sys.modules, name, stand_in)
 
 
-GIVEN = {
-    "hash_block_size": 4,
-    "mamba_block_size": 16,
-    "checkpoint_alignment": 4,
-    "drop_eagle_block": True,
-    "cache_hit_alignment_tokens": 4,
-}
+GIVEN = {"hash_block_size": 4, "mamba_block_size": 16, "checkpoint_alignment": 4, "drop_eagle_block": True}
+GIVEN["cache_hit_alignment_tokens"] = 4
 
 
 @pytest.mark.parametrize(

@@ -13,22 +13,8 @@ import pytest
 
 from adapters.codec import parse_trace, trace_document
 from adapters.protocol import Hello, Job, Reply
-from spec.observation import (
-    Admitted,
-    Answer,
-    Counters,
-    Entry,
-    Event,
-    FailedRead,
-    Failure,
-    Finished,
-    Observation,
-    Outcome,
-    Pin,
-    Scheduled,
-    StoreView,
-    Transfer,
-)
+from spec import observation as o
+from spec.observation import Entry, Observation, Outcome
 from spec.rules import RULES
 from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.cli import main as cli
@@ -46,33 +32,13 @@ from tailproof.targets.opening import Target, open_target
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
 HEAD = ("field", "type", "default", "meaning")
-TYPES: dict[str, type] = {
-    kind.__name__: kind
-    for kind in (
-        Trace,
-        Configuration,
-        Group,
-        Outcome,
-        Observation,
-        Scheduled,
-        Admitted,
-        Entry,
-        Event,
-        Counters,
-        Finished,
-        FailedRead,
-        StoreView,
-        Transfer,
-        Answer,
-        Pin,
-        Failure,
-        Finding,
-        Divergence,
-        KnownFault,
-        KnownTrace,
-        Upstream,
-    )
-} | {f"{name}: {kind.__name__}": kind for name, kind in STEPS.items()}
+NAMED = (
+    *(Trace, Configuration, Group, Outcome, Observation, o.Scheduled, o.Admitted, Entry, o.Event, o.Counters),
+    *(o.Finished, o.FailedRead, o.StoreView, o.Transfer, o.Answer, o.Pin, o.Failure),
+    *(Finding, Divergence, KnownFault, KnownTrace, Upstream),
+)
+TYPES: dict[str, type] = {kind.__name__: kind for kind in NAMED}
+TYPES |= {f"{name}: {kind.__name__}": kind for name, kind in STEPS.items()}
 Row = tuple[str, ...]
 
 
@@ -299,7 +265,7 @@ def test_the_states_and_verdicts_are_those_of_the_code() -> None:
 
 def test_the_worker_text_names_the_messages() -> None:
     text = TEXT.partition("## Workers")[2].partition("## ")[0]
-    for kind in (Hello, Job, Reply, Outcome, Failure):
+    for kind in (Hello, Job, Reply, Outcome, o.Failure):
         assert f"`{kind.__name__}`" in text
 
 
@@ -363,8 +329,8 @@ DIFFERENCES: list[tuple[str, Change, str | None]] = [
     ("`published`", changed(1, published=()), "RT1"),
     ("`published`", changed(1, published=(Entry(1, 8, "A"), Entry(1, 16, "A"))), "RT1"),
     ("`withdrawn`", changed(4, withdrawn=(Entry(1, 16, "A"),)), "RT1"),
-    ("`failed_reads`", changed(5, failed_reads=(FailedRead("B", 0, 3, "kv"),)), "SF1"),
-    ("`failed_reads`", changed(5, failed_reads=(FailedRead("B", 1, 16, "state"),)), "SF2"),
+    ("`failed_reads`", changed(5, failed_reads=(o.FailedRead("B", 0, 3, "kv"),)), "SF1"),
+    ("`failed_reads`", changed(5, failed_reads=(o.FailedRead("B", 1, 16, "state"),)), "SF2"),
     ("`running`, `waiting`", changed(5, running=(), free=511), "LV1"),
     ("`running`, `waiting`", changed(5, running=(), waiting=("B",), free=511), None),
     ("`free`", changed(3, free=510), "LT3"),
@@ -376,10 +342,10 @@ DIFFERENCES: list[tuple[str, Change, str | None]] = [
     ("`wasted`", changed(3, wasted=0), None),
     ("`events`", changed(1, events=()), "AC3"),
     ("`events`", changed(1, events=None), "AC3"),
-    ("`events`", changed(6, events=(Event("stored", (Entry(0, 16, "B"),), 8, 4),)), "AC3"),
-    ("`counters`", changed(1, counters=Counters(1, 20, 4)), "AC2"),
+    ("`events`", changed(6, events=(o.Event("stored", (Entry(0, 16, "B"),), 8, 4),)), "AC3"),
+    ("`counters`", changed(1, counters=o.Counters(1, 20, 4)), "AC2"),
     ("`counters`", changed(6, counters=None), None),
-    ("`failure`", changed(2, failure=Failure("crash", "gone")), "LV1"),
+    ("`failure`", changed(2, failure=o.Failure("crash", "gone")), "LV1"),
     ("`seconds`", changed(2, seconds=99.0), None),
 ]
 
@@ -446,7 +412,12 @@ def test_a_difference_that_should_be_reported(change: Change, rule: str) -> None
 
 def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
     text = " ".join(row[0] for row in sections(TEXT)["Free and predicted"])
-    kinds = (Scheduled, "scheduled."), (Admitted, "admitted."), (Finished, "finished."), (StoreView, "store.")
+    kinds = (
+        (o.Scheduled, "scheduled."),
+        (o.Admitted, "admitted."),
+        (o.Finished, "finished."),
+        (o.StoreView, "store."),
+    )
     for kind, prefix in kinds:
         for field in fields(kind):
             assert f"`{prefix}{field.name}`" in text
@@ -491,24 +462,28 @@ STATE = Entry(1, 16, "A")
 LATER = Entry(0, 20, "A")
 SAVED = STATE, *BLOCKS
 STORE_DIFFERENCES: list[tuple[str, Change, str | None]] = [
-    ("`store.loading`", in_store(6, loading=(Admitted("B", 0, 8, 0),)), "LK4"),
-    ("`store.loading`", in_store(6, loading=(Admitted("B", 8, 8, 0),)), "LK4"),
-    ("`store.loading`", in_store(6, loading=(Admitted("B", 0, 16, 4),)), "LK5"),
+    ("`store.loading`", in_store(6, loading=(o.Admitted("B", 0, 8, 0),)), "LK4"),
+    ("`store.loading`", in_store(6, loading=(o.Admitted("B", 8, 8, 0),)), "LK4"),
+    ("`store.loading`", in_store(6, loading=(o.Admitted("B", 0, 16, 4),)), "LK5"),
     ("`store.loaded`, `store.failed`", in_store(7, loaded=()), "LV2"),
     ("`store.loaded`, `store.failed`", in_store(14, failed=()), "LV2"),
     ("`store.answers`", in_store(1, answers=()), None),
-    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (*SAVED, LATER), failed=(LATER,)),)), "TS2"),
-    ("`store.transfers`", in_store(1, transfers=(Transfer("put", SAVED, wrong=(STATE,)),)), "TS2"),
-    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (*SAVED, STATE)),)), "TS3"),
-    ("`store.transfers`", in_store(1, transfers=(Transfer("put", SAVED, unpinned=(STATE,)),)), "TS4"),
-    ("`store.transfers`", in_store(1, transfers=(Transfer("put", (Entry(0, 12, "A"),)),)), "TS1"),
-    ("`store.transfers`", in_store(6, transfers=(Transfer("get", BLOCKS, wrong=BLOCKS[:1]),)), "SF1"),
-    ("`store.transfers`", in_store(6, transfers=(Transfer("get", (STATE,), wrong=(STATE,)),)), "SF2"),
+    (
+        "`store.transfers`",
+        in_store(1, transfers=(o.Transfer("put", (*SAVED, LATER), failed=(LATER,)),)),
+        "TS2",
+    ),
+    ("`store.transfers`", in_store(1, transfers=(o.Transfer("put", SAVED, wrong=(STATE,)),)), "TS2"),
+    ("`store.transfers`", in_store(1, transfers=(o.Transfer("put", (*SAVED, STATE)),)), "TS3"),
+    ("`store.transfers`", in_store(1, transfers=(o.Transfer("put", SAVED, unpinned=(STATE,)),)), "TS4"),
+    ("`store.transfers`", in_store(1, transfers=(o.Transfer("put", (Entry(0, 12, "A"),)),)), "TS1"),
+    ("`store.transfers`", in_store(6, transfers=(o.Transfer("get", BLOCKS, wrong=BLOCKS[:1]),)), "SF1"),
+    ("`store.transfers`", in_store(6, transfers=(o.Transfer("get", (STATE,), wrong=(STATE,)),)), "SF2"),
     ("`store.stored`", in_store(1, stored=(*BLOCKS, STATE, Entry(0, 4, "A"))), "TS1"),
     ("`store.stored`", in_store(1, stored=BLOCKS), "TS1"),
     ("`store.dropped`", in_store(3, dropped=(STATE,)), "TS1"),
-    ("`store.pins`", in_store(1, pins=(Pin(0, "nobody", 3),)), "TS4"),
-    ("`store.pins`", in_store(2, pins=(Pin(0, "A", 3),)), "LT2"),
+    ("`store.pins`", in_store(1, pins=(o.Pin(0, "nobody", 3),)), "TS4"),
+    ("`store.pins`", in_store(2, pins=(o.Pin(0, "A", 3),)), "LT2"),
     ("`store.reported`", in_store(2, reported=()), "LT2"),
     ("`store.miscounted`", in_store(2, miscounted=1), "LT1"),
     ("`store.held_puts`, `store.held_gets`, `store.held_lookups`", in_store(5, held_gets=1), None),

@@ -107,8 +107,7 @@ def test_content_equals_the_plain_loop_for_drawn_tokens(tokens: list[int], extra
 
 def test_content_of_a_real_prompt() -> None:
     tokens = prompt_tokens((("a", 7040), ("b", 256)))
-    content = Content(tokens, 3, None)
-    assert content.state.tolist() == states([*tokens, *content.sampled])
+    assert (content := Content(tokens, 3, None)).state.tolist() == states([*tokens, *content.sampled])
 
 
 def test_contents_share_nothing() -> None:
@@ -162,48 +161,33 @@ def table(*blocks: int) -> torch.Tensor:
 @pytest.mark.rule("SF1")
 @pytest.mark.parametrize("words", [4, 16])
 def test_memory_reads_what_was_written_in_pieces(words: int) -> None:
-    memory = Memory(8, words)
-    content = Content(drawn(14), 0, None)
-    blocks = table(5, 2, 7, 1)
+    memory, kept, blocks = Memory(8, words), Content(drawn(14), 0, None).kv, table(5, 2, 7, 1)
     for start, end in ((0, 3), (3, 4), (4, 11), (11, 14)):
-        memory.write_kv(blocks, 4, start, content.kv[start:end])
-        assert memory.first_wrong_kv(blocks, 4, content.kv[:end]) is None
-    for token in range(14):
-        block = int(blocks[token // 4])
-        assert int(memory.pages[block, token % 4]) == int(content.kv[token])
+        memory.write_kv(blocks, 4, start, kept[start:end])
+        assert memory.first_wrong_kv(blocks, 4, kept[:end]) is None
+    assert [int(memory.pages[int(blocks[at // 4]), at % 4]) for at in range(14)] == kept.tolist()
     assert not memory.pages[[0, 3, 4, 6]].any()
-    if words > 4:
-        assert not memory.pages[:, 4:].any()
+    assert not memory.pages[:, 4:].any()
 
 
 @pytest.mark.parametrize("wrong", range(14))
 def test_the_first_wrong_token_is_found(wrong: int) -> None:
-    memory = Memory(8, 4)
-    content = Content(drawn(14), 0, None)
-    blocks = table(5, 2, 7, 1)
-    memory.write_kv(blocks, 4, 0, content.kv)
+    memory, kept, blocks = Memory(8, 4), Content(drawn(14), 0, None).kv, table(5, 2, 7, 1)
+    memory.write_kv(blocks, 4, 0, kept)
     memory.pages[int(blocks[wrong // 4]), wrong % 4] += 1
-    assert memory.first_wrong_kv(blocks, 4, content.kv) == wrong
-    assert memory.first_wrong_kv(blocks, 4, content.kv[: wrong + 1]) == wrong
-    assert memory.first_wrong_kv(blocks, 4, content.kv[:wrong]) is None
+    found = [memory.first_wrong_kv(blocks, 4, kept[:end]) for end in (wrong, wrong + 1, 14)]
+    assert found == [None, wrong, wrong]
 
 
 def test_blocks_in_the_wrong_order_are_found() -> None:
-    memory = Memory(8, 4)
-    content = Content(drawn(12), 0, None)
-    memory.write_kv(table(1, 2, 3), 4, 0, content.kv)
-    assert memory.first_wrong_kv(table(1, 3, 2), 4, content.kv) == 4
-    assert memory.first_wrong_kv(table(1, 2, 0), 4, content.kv) == 8
+    memory, kept = Memory(8, 4), Content(drawn(12), 0, None).kv
+    memory.write_kv(table(1, 2, 3), 4, 0, kept)
+    assert memory.first_wrong_kv(table(1, 3, 2), 4, kept) == 4
+    assert memory.first_wrong_kv(table(1, 2, 0), 4, kept) == 8
     assert memory.first_wrong_kv(table(1, 2, 3), 4, Content(drawn(12), 0, "s").kv) == 0
-
-
-def test_a_table_longer_than_needed_is_read_as_far_as_needed() -> None:
-    memory = Memory(8, 4)
-    content = Content(drawn(5), 0, None)
-    blocks = table(1, 2, 0, 0)
-    memory.write_kv(blocks, 4, 0, content.kv)
-    assert memory.first_wrong_kv(blocks, 4, content.kv) is None
-    assert memory.first_wrong_kv(blocks, 4, content.kv[:0]) is None
+    # A table longer than needed is read as far as needed.
+    assert memory.first_wrong_kv(table(1, 2, 0), 4, kept[:8]) is None
+    assert memory.first_wrong_kv(table(1, 2, 0), 4, kept[:0]) is None
 
 
 def test_zero_clears_exactly_the_named_blocks() -> None:

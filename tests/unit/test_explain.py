@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from itertools import product
 
 import pytest
 
@@ -34,15 +35,14 @@ SEEDS = [
     (7449, 128, 896, ALIGN, "lookahead", 7424),
     (16000, 16, 560, None, "lookahead", 15984),
     (16001, 16, 560, None, "lookahead", 16000),
+    (100_000, 16, 560, None, "drop", 99984),
 ]
 
 CASES = [
     (prompt, unit, unit * blocks, align, eagle)
-    for prompt in range(1, 81)
-    for unit in (1, 2, 4)
-    for blocks in (1, 2, 3)
-    for align in (1, 2)
-    for eagle in (False, True)
+    for prompt, unit, blocks, align, eagle in product(
+        range(1, 81), (1, 2, 4), (1, 2, 3), (1, 2), (False, True)
+    )
     if not (eagle and unit * blocks == 1)
 ]
 
@@ -114,42 +114,26 @@ states kept: 6272, 7168 (RT1)
 """
 
 
-def test_without_eagle_the_limit_stops_it() -> None:
-    explanation = explain(7300, 128, 896)
-    assert (explanation.checkpoint, explanation.proof_end, explanation.hit) == (7296, 7296, 7296)
-    assert explanation.reasons[-1] == (
-        "PM2",
-        "7424 is not possible: the limit is P − 1 = 7299, since the last token must be computed",
-    )
-
-
-def test_a_coarse_layout_says_where_hits_land() -> None:
-    explanation = explain(5000, 896, 896, eagle=True)
-    assert not explanation.fine
-    assert (explanation.hit, explanation.proof_end) == (3584, 4480)
-    rule, sentence = explanation.reasons[0]
+def test_what_stands_in_the_way_is_named() -> None:
+    plain = explain(7300, 128, 896)
+    assert (plain.checkpoint, plain.proof_end, plain.hit) == (7296, 7296, 7296)
+    limit = "7424 is not possible: the limit is P − 1 = 7299, since the last token must be computed"
+    assert plain.reasons[-1] == ("PM2", limit)
+    coarse = explain(5000, 896, 896, eagle=True)
+    assert (coarse.fine, coarse.hit, coarse.proof_end) == (False, 3584, 4480)
+    rule, sentence = coarse.reasons[0]
     assert rule == "EL1"
     assert "multiples of L = 896 only" in sentence
+    no_state = "15136 is not served: no Mamba state there, no chunk ended at it (states at 15120, 15968)"
+    assert ("CH3", no_state) in explain(16000, 16, 560, eagle=True, profile="old").reasons
 
 
-def test_a_missing_state_is_named() -> None:
-    explanation = explain(16000, 16, 560, eagle=True, profile="old")
-    assert (
-        "CH3",
-        "15136 is not served: no Mamba state there, no chunk ended at it (states at 15120, 15968)",
-    ) in explanation.reasons
-
-
-@pytest.mark.parametrize("eagle", [False, True])
-@pytest.mark.parametrize("prompt", [1, 2, 127, 128])
+@pytest.mark.parametrize(("prompt", "eagle"), [*product([1, 2, 127, 128], [False, True])])
 def test_a_prompt_of_one_unit_hits_nothing(prompt: int, eagle: bool) -> None:
     explanation = explain(prompt, 128, 896, eagle=eagle)
     assert (explanation.checkpoint, explanation.proof_end, explanation.hit) == (0, 0, 0)
     assert "no proof needed (PM1)" in text(explanation)
-
-
-def test_one_token_is_singular() -> None:
-    assert "1 token recomputed (CP2)" in text(explain(1, 1, 1))
+    assert prompt > 1 or "1 token recomputed (CP2)" in text(explanation)
 
 
 @pytest.mark.parametrize("retention", [None, 896, 1792])
@@ -220,6 +204,10 @@ def test_the_document_is_json() -> None:
             {"unit": 1, "block": 1},
             "EAGLE drafts at least one token, which needs a larger block than 1: use 2 or more",
         ),
+        (
+            {"retention": 5},
+            "configuration.retention: must be null, 0 or a positive multiple of the alignment 896, got 5",
+        ),
     ],
 )
 def test_each_error_is_one_line(arguments: dict[str, int], message: str) -> None:
@@ -227,16 +215,6 @@ def test_each_error_is_one_line(arguments: dict[str, int], message: str) -> None
     with pytest.raises(GeometryError) as caught:
         explain(**{**usual, **arguments}, eagle=True)  # type: ignore[arg-type]
     assert str(caught.value) == message
-
-
-def test_a_bad_retention_is_one_line() -> None:
-    with pytest.raises(GeometryError, match="positive multiple of the alignment 896") as caught:
-        explain(7296, 128, 896, retention=5)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_long_prompt() -> None:
-    assert explain(100_000, 16, 560, eagle=True).hit == 99984
 
 
 # The axis on its own.
