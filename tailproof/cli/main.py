@@ -41,7 +41,6 @@ from tailproof.jobs.seeds import seed_matrix
 from tailproof.judge.findings import IncompleteError
 from tailproof.known.explain import Known, checked
 from tailproof.known.model import BaselineError
-from tailproof.targets import environments
 from tailproof.targets.listed import add_target, known_but_not_listed, listed_targets, remove_target
 from tailproof.targets.opening import (
     DEFAULT,
@@ -53,13 +52,12 @@ from tailproof.targets.opening import (
     release_line,
     tier_states,
 )
+from tailproof.targets.problems import TargetProblem
 from tailproof.targets.sources import source_of
-from tailproof.targets.versions import SourceProblem
-from tailproof.targets.worker import TargetProblem
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BankError, BaselineError, prove.RuleNameError)
-_UNABLE = (TargetProblem, SourceProblem, environments.EnvironmentProblem, IncompleteError)
+_UNABLE = (TargetProblem, IncompleteError)
 _FOLDER = Path("divergences")
 
 

@@ -12,7 +12,8 @@ from tailproof.generate.core import case
 from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
-from tailproof.targets.worker import TargetProblem, Worker
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.worker import Worker
 
 _AHEAD = 3
 

@@ -34,7 +34,7 @@ from tailproof.shrink.settings import (
     smaller_layouts,
 )
 from tailproof.shrink.store import oddity, plainer_store, repaired
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 Fails = Callable[[Trace], bool]
 Value = Callable[[Trace], int]

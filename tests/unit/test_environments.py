@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tailproof.targets import environments
+from tailproof.targets import environments, setup
+from tailproof.targets.cache import cache_folder
 from tailproof.targets.environments import Environment, EnvironmentProblem, Recipe
 
 BARE = Recipe(target="bare==1", lock="", disk=0)
@@ -71,7 +72,7 @@ def builder(recipe: Recipe) -> subprocess.Popen[str]:
         recipe = environments.Recipe(target=sys.argv[1], lock=sys.argv[2], disk=0)
         print(environments.built(recipe, lambda line: print(line, flush=True)).python)
     """
-    root = Path(environments.__file__).parents[1]
+    root = Path(environments.__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), recipe.target, recipe.lock],
         stdout=subprocess.PIPE,
@@ -152,10 +153,10 @@ def test_every_ingredient_has_its_own_place(monkeypatch: pytest.MonkeyPatch) -> 
 def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TAILPROOF_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert environments.cache_folder() == tmp_path / "xdg" / "tailproof"
+    assert cache_folder() == tmp_path / "xdg" / "tailproof"
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert environments.cache_folder() == tmp_path / "home" / ".cache" / "tailproof"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "tailproof"
 
 
 def test_unknown_target_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,8 +164,8 @@ def test_unknown_target_names_the_known_ones(capsys: pytest.CaptureFixture[str])
         with pytest.raises(EnvironmentProblem) as caught:
             act("vllm==9.9")
         assert str(caught.value) == "no environment is known for 'vllm==9.9': use one of vllm==0.32.0"
-    assert environments.main(["ensure", "vllm==9.9"]) == 3
-    assert environments.main(["ensure"]) == 2
+    assert setup.main(["vllm==9.9"]) == 3
+    assert setup.main([]) == 2
     assert "use one of vllm==0.32.0" in capsys.readouterr().err
 
 

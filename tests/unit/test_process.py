@@ -522,7 +522,7 @@ def test_the_staged_folder_is_named_by_its_content(tmp_path: Path, monkeypatch: 
 
 def test_a_draft_that_lost_the_race_is_thrown_away(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = staged_packages()
-    monkeypatch.setattr(Path, "exists", lambda path: False)
+    monkeypatch.setattr(Path, "is_dir", lambda path: False)
     assert staged_packages() == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 

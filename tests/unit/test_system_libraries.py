@@ -20,7 +20,8 @@ import pytest
 
 from adapters.mooncake import installation
 from adapters.mooncake.installation import ServerError, library_path, missing_libraries, remedy
-from tailproof.targets import environments
+from tailproof.targets import environments, setup
+from tailproof.targets.cache import cache_folder
 from tailproof.targets import libraries as system_libraries
 from tailproof.targets.environments import Environment
 from tailproof.targets.libraries import (
@@ -312,7 +313,7 @@ def test_an_interrupted_or_killed_fetch_is_never_used(
         import signal, sys
         from pathlib import Path
         from adapters.mooncake import installation
-        from tailproof.targets.opening import libraries as system_libraries
+        from tailproof.targets import libraries as system_libraries
         signal.signal(signal.SIGINT, signal.default_int_handler)
         packages = {{"{LIBRARY}": ("tailproof-q", "tailproof-r")}}
         installation.SYSTEM_PACKAGES = system_libraries.SYSTEM_PACKAGES = packages
@@ -325,7 +326,7 @@ def test_an_interrupted_or_killed_fetch_is_never_used(
             [sys.executable, "-c", textwrap.dedent(script), str(program)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[1])},
+            env={**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[2])},
         )
         for _ in range(600):
             if (tmp_path / "downloading").exists():
@@ -390,7 +391,7 @@ def test_setting_up_goes_on_when_the_store_tier_cannot(
 ) -> None:
     monkeypatch.setattr(environments, "ensure", lambda name, progress: Environment(name, python, True))
     sources.say('echo "E: no network"; exit 100')
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{python}\n"
     assert said.err.splitlines()[1:] == [
@@ -398,9 +399,9 @@ def test_setting_up_goes_on_when_the_store_tier_cannot(
         f" reading the package lists: E: no network: {remedy([LIBRARY])}"
     ]
     sources.say("")
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     assert capsys.readouterr().err == (
         "store tier: fetching tailproof-q, tailproof-r, which this machine lacks\n"
     )
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     assert capsys.readouterr().err == ""

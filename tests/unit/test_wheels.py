@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tailproof.targets import process
 from tailproof.targets import versions as wheels
 
 Progress = Callable[[str], None]
@@ -150,7 +151,7 @@ def test_a_slow_download_says_how_far_it_is_and_ends_in_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(tmp_path, "exec sleep 60"))
-    monkeypatch.setattr(wheels, "_PROGRESS_SECONDS", 0.05)
+    monkeypatch.setattr(process, "PROGRESS_SECONDS", 0.05)
     monkeypatch.setattr(wheels, "FETCH_SECONDS", 0.3)
     said: list[str] = []
     with pytest.raises(wheels.SourceProblem, match="fetching took longer than 0 s"):

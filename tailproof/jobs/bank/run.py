@@ -17,9 +17,8 @@ from tailproof.judge.lockstep import Explainer, Unjudged, divergences
 from tailproof.judge.step import Step
 from tailproof.known.explain import Known
 from tailproof.known.model import Baseline
-from tailproof.targets.environments import EnvironmentProblem
 from tailproof.targets.opening import OpenTarget, Target, open_target, release_line, tier_states
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 # From bad to good; of several traces of a case, the worst one counts.
 VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not apply")
@@ -96,7 +95,7 @@ def run_bank(
                 ours = release_line(target, opened, line)
                 progress(f"{name}: {ours.why}")
                 column = _column(target, opened, bank, Known(baseline, ours.line))
-        except (TargetProblem, EnvironmentProblem) as problem:
+        except TargetProblem as problem:
             matrix.problems[name] = str(problem)
             column = {report: Cell("could not run", str(problem)) for report in matrix.cells}
         for report, cell in column.items():
