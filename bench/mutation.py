@@ -19,7 +19,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailproof.jobs.hunt import Hunted, hunt
+from tailproof.jobs.search import Hunted, hunt
 from tailproof.judge.findings import Finding
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load

@@ -73,7 +73,7 @@ def known_results(
             except (TraceError, GeometryError) as problem:
                 yield KnownResult(fault, trace, name, line, "NOT-RUN", f"{base.name}: {problem}")
                 continue
-            explainer = base.beside(kept.trace, theirs, known)
+            explainer = base.beside(kept.trace, theirs, explainer)
         try:
             found = list(divergences(kept.trace, opened.run(kept.trace), explainer=explainer))
         except (TraceError, GeometryError) as problem:

@@ -15,7 +15,7 @@ import pytest
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.generate.core import case
-from tailproof.jobs.hunt import hunt
+from tailproof.jobs.search import hunt
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.known.explain import Known

@@ -341,9 +341,9 @@ def test_what_the_base_shows_passes_whatever_is_known() -> None:
     trace, target = shown()
     outcome = target.run(trace)
     for known, name in ((NOTHING, AS_THE_BASE), (KNOWN, QUIRK)):
-        beside = Base("base", [target], known).beside(trace, outcome, known)
+        beside = Base("base", [target], known).beside(trace, outcome, known.explainer())
         assert {one.fault for one in divergences(trace, outcome, explainer=beside)} == {name}
-    healthy = Base("base", [], KNOWN).beside(trace, opened("reference").run(trace), KNOWN)
+    healthy = Base("base", [], KNOWN).beside(trace, opened("reference").run(trace), KNOWN.explainer())
     assert {one.fault for one in divergences(trace, outcome, explainer=healthy)} == {""}
     assert set(healthy.shown.values()) == {QUIRK}
 
@@ -370,10 +370,10 @@ def test_the_base_is_judged_as_far_as_the_target_is() -> None:
     prompts = [Submit(name, ((name[0], 32),)) for name in ("a1", "a2", "b1", "b2")]
     trace = Trace(EAGLE, tuple(step for submit in prompts for step in (submit, Settle())))
     base = Base("base", [target], NOTHING)
-    beside = base.beside(trace, target.run(trace), NOTHING, count=True)
+    beside = base.beside(trace, target.run(trace), NOTHING.explainer(), count=True)
     found = [one.finding for one in divergences(trace, target.run(trace), explainer=beside)]
     assert [(one.rule, one.request) for one in found if one.rule == "PM1"] == [("PM1", "a2"), ("PM1", "b2")]
     assert base.explained == {AS_THE_BASE: len(found)}
-    healthy = Base("base", [], NOTHING).beside(trace, opened("reference").run(trace), NOTHING)
+    healthy = Base("base", [], NOTHING).beside(trace, opened("reference").run(trace), NOTHING.explainer())
     found = [one.finding for one in divergences(trace, target.run(trace), explainer=healthy)]
     assert {one.request for one in found} == {"a2"}

@@ -21,7 +21,6 @@ import pytest
 from adapters.mooncake import installation
 from adapters.mooncake.installation import ServerError, library_path, missing_libraries, remedy
 from tailproof.targets import environments, setup
-from tailproof.targets.cache import cache_folder
 from tailproof.targets import libraries as system_libraries
 from tailproof.targets.environments import Environment
 from tailproof.targets.libraries import (
