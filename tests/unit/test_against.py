@@ -11,7 +11,7 @@ import pytest
 
 from spec.observation import Outcome
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof.cli import report
+from tailproof.cli import text
 from tailproof.jobs.against import AS_THE_BASE, Base, Beside, sign
 from tailproof.jobs.fuzz import FuzzReport, fuzz
 from tailproof.jobs.replay import read
@@ -256,16 +256,16 @@ def test_a_known_fault_that_shows_more_often_is_said() -> None:
     here, there = found.explained[QUIRK], found.base_explained[QUIRK]
     assert here > there
     assert found.broken == []
-    lines = list(report.explained_lines(found))
+    lines = list(text.explained_lines(found))
     assert f"  {here:>6} {there:>6}  {QUIRK}  MORE HERE" in lines
     # Negative control: the same on both.
     found = compared(PLANTED, PLANTED)
     assert found.explained == found.base_explained == {QUIRK: here}
-    assert f"  {here:>6} {here:>6}  {QUIRK}" in report.explained_lines(found)
+    assert f"  {here:>6} {here:>6}  {QUIRK}" in text.explained_lines(found)
     # And less often.
     found = compared("reference+both", PLANTED)
     assert found.explained[QUIRK] == there
-    assert not [line for line in report.explained_lines(found) if "MORE HERE" in line]
+    assert not [line for line in text.explained_lines(found) if "MORE HERE" in line]
 
 
 def test_the_other_fault_of_two_is_new() -> None:
@@ -279,7 +279,7 @@ def test_nothing_is_the_same_on_a_base_without_faults() -> None:
     found = compared("reference", "reference")
     assert found.found == []
     assert found.explained == found.base_explained == {}
-    assert list(report.explained_lines(found)) == []
+    assert list(text.explained_lines(found)) == []
 
 
 class Interrupted(ReferenceTarget):

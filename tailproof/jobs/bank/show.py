@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from tailproof.jobs.bank.cases import Case
 from tailproof.jobs.bank.run import VERDICTS, Cell, Matrix
 from tailproof.judge.findings import Finding
@@ -65,17 +67,7 @@ def document(matrix: Matrix) -> dict[str, Any]:
 
 def _case(matrix: Matrix, case: Case) -> dict[str, Any]:
     row = matrix.cells.get(case.report, {})
-    return {
-        "report": case.report,
-        "about": case.about,
-        "kind": case.kind,
-        "relation": case.relation,
-        "rules": list(case.rules),
-        "traces": list(case.traces),
-        "reason": case.reason,
-        "note": case.note,
-        "cells": {target: _cell(cell) for target, cell in row.items()},
-    }
+    return {**msgspec.to_builtins(case), "cells": {target: _cell(cell) for target, cell in row.items()}}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
