@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from reference.oracle import Forecast
+from reference.forecast import Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation
 from spec.trace import Abort, Configuration, Step, Submit, Trace, prompt_length

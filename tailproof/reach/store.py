@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.oracle import Forecast
+from reference.forecast import Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation, StoreView
 from spec.trace import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from reference.oracle import ChunkForecast, Forecast
+from reference.forecast import ChunkForecast, Forecast
 from spec.geometry import Geometry
 from spec.observation import Finished, Observation
 from spec.trace import TURN, Abort, Configuration, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length

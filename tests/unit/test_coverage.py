@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from reference.oracle import AdmissionForecast, Forecast, Oracle
+from reference.forecast import AdmissionForecast, Forecast
+from reference.oracle import Oracle
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, Observation, Scheduled
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
