@@ -40,7 +40,8 @@ class Ledger:
     blocks, `due_saves` keys that the store must hold when the saves have ended, `made` Mamba positions that a
     request computed since it last began (`began`, on the shelf's clock), `covered` requests whose prompt is
     computed, `excused` requests whose saves may be incomplete. `again` are requests that were preempted.
-    `idle_puts` and `idle_gets` tell that nothing stood at the gate after the last observation."""
+    `idle_puts` and `idle_gets` tell that nothing stood at the gate after the last observation (`followed`,
+    on the shelf's clock)."""
 
     def __init__(
         self,
@@ -70,6 +71,7 @@ class Ledger:
         self.again: set[str] = set()
         self.began: dict[str, int] = {}
         self.idle_puts = self.idle_gets = True
+        self.followed = 0
 
     @property
     def saves(self) -> bool:
@@ -109,7 +111,9 @@ class Ledger:
         engine_step = observation.do in ENGINE_STEPS
         external, widest, unknown = self._external_due(view, (*observation.admitted, *view.loading))
         present = self._present(view)
-        owed = (*self.due_saves, *self._newly_owed(observation, chunks)) if self.saves else ()
+        # Meanwhile another engine may have been seen to empty the store.
+        kept = [one for one in self.due_saves if self.shelf.lost.get(one.key, -1) <= self.followed]
+        owed = (*kept, *self._newly_owed(observation, chunks)) if self.saves else ()
         trouble = self._trouble(view)
         gone = {self._key(entry) for entry in view.dropped}
         seen = self._seen(view)
@@ -326,7 +330,7 @@ class Ledger:
         self.misled -= {item.request for item in observation.admitted}
         self.pins = {pin.job: pin for pin in view.pins}
         self.idle_puts, self.idle_gets = not view.held_puts, not view.held_gets
-        self.shelf.clock += 1
+        self.shelf.clock = self.followed = self.shelf.clock + 1
         self.shelf.lost.update(dict.fromkeys(due.wiped, self.shelf.clock))
         self.shelf.keys = dict(due.seen)
         if self.configuration.lookup_async:
