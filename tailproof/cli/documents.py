@@ -11,8 +11,8 @@ from adapters.vllm.names import REPLACED, STORE_REPLACED
 from tailproof.jobs.check import CheckReport
 from tailproof.jobs.fuzz import Found, FuzzReport
 from tailproof.jobs.seeds import SeedResult
-from tailproof.reach.core import TAGS
-from tailproof.reach.table import unsupported
+from tailproof.reach.core import unsupported
+from tailproof.reach.coverage import TAGS
 from tailproof.targets.opening import Target, tier_states
 
 FORMAT = 1

@@ -9,7 +9,7 @@ from tailproof.jobs.check import VERDICTS, CheckReport
 from tailproof.jobs.fuzz import Found, FuzzReport
 from tailproof.jobs.seeds import SeedResult
 from tailproof.known.model import KnownFault
-from tailproof.reach.core import TAGS
+from tailproof.reach.coverage import TAGS
 from tailproof.reach.store import store_lines
 from tailproof.reach.table import folded, reach_lines, reach_table
 
