@@ -9,7 +9,7 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-from spec.geometry import Geometry, GeometryError
+from spec.geometry import Geometry, GeometryError, alignment
 from spec.trace import TURN, DropKeys, ResetLocal, Run, Settle, Submit, Trace, TraceError, validate
 from tailproof.shrink.requests import (
     fitted,
@@ -258,9 +258,7 @@ def _plainer(trace: Trace) -> Iterator[Trace]:
 def _shorten(search: _Search) -> None:
     """Shorter segments, in all prompts alike and in each alone, and fewer outputs."""
     now = search.best.configuration
-    sizes = sorted(
-        {Geometry.of(now).align, *(group.block for group in now.groups), now.unit, 1}, reverse=True
-    )
+    sizes = sorted({alignment(now), *(group.block for group in now.groups), now.unit, 1}, reverse=True)
     for index, step in enumerate(search.best.steps):
         for name, least in (("outputs", 1), ("steps", 1), ("accept", 0), ("priority", 0), ("count", 1)):
             if hasattr(step, name):
