@@ -75,21 +75,6 @@ def places(rule: Rule, known: model.Baseline) -> Places:
     )
 
 
-def missing(rule: Rule, found: Places) -> list[str]:
-    """What a rule must have and has not: what defines it; each theorem a wrong variant; where a tier observes
-    it, a comparison, what counts it as exercised, and a fault planted for that tier."""
-    lacks = [] if found.definition else ["definition"]
-    if not rule.theorems and not rule.tiers:
-        lacks.append("theorem or comparison")
-    lacks.extend(f"wrong variant of {theorem.name}" for theorem in found.theorems if not theorem.wrong)
-    if rule.tiers and not found.comparisons:
-        lacks.append("comparison")
-    if rule.tiers and not found.exercised:
-        lacks.append("exercised")
-    lacks.extend(f"planted fault of tier {tier}" for tier in rule.tiers if not found.planted[tier])
-    return lacks
-
-
 def _defined(value: Callable[..., object] | property, name: str = "", wrong: tuple[str, ...] = ()) -> Place:
     """The place of a function, method, property or class, under its own name or another."""
     found = value.fget if isinstance(value, property) else value

@@ -24,10 +24,10 @@ def cache_folder() -> Path:
     """
     if own := os.environ.get("TAILPROOF_CACHE"):
         return Path(own).absolute()
-    folder = user_cache_path("tailproof", appauthor=False)
-    if not folder.is_absolute():
-        raise EnvironmentProblem("no home folder is known: set TAILPROOF_CACHE to a folder for environments")
-    return folder
+    try:
+        return user_cache_path("tailproof", appauthor=False)
+    except RuntimeError as problem:
+        raise EnvironmentProblem(f"{problem}: set TAILPROOF_CACHE to a folder for environments") from None
 
 
 @contextlib.contextmanager

@@ -65,56 +65,25 @@ def known_targets() -> tuple[str, ...]:
     return tuple(sorted("==".join(path.stem.rsplit("-", 1)) for path in LOCKS.glob("*-*.txt")))
 
 
-def locate(target: str) -> Environment:
-    """Where the environment of `target` is or would be; builds nothing.
+def locate(target: str | Recipe) -> Environment:
+    """Where the environment of a target is or would be; builds nothing.
 
     Raises EnvironmentProblem for a target that has no lock.
     """
-    return located(shipped_recipe(target))
+    recipe = _recipe(target)
+    folder = _folder(recipe)
+    return Environment(recipe.target, _python(folder), _is_ready(folder))
 
 
-def ensure(target: str, progress: Callable[[str], None]) -> Environment:
-    """The environment of `target`, built first when it is missing.
+def ensure(target: str | Recipe, progress: Callable[[str], None]) -> Environment:
+    """The environment of a target, built first when it is missing.
 
     `progress` receives one line at a time: what is being done and for how many seconds already. Callers
     in other processes wait for the first one and use its result. Raises EnvironmentProblem when the
     target has no lock, or when the environment cannot be built; an interrupt ends the build and passes
     through.
     """
-    return built(shipped_recipe(target), progress)
-
-
-def remove(target: str) -> bool:
-    """Deletes the environment of `target`, finished or not; False when there was none.
-
-    Raises EnvironmentProblem for a target that has no lock, or when the files cannot be deleted.
-    """
-    return removed(shipped_recipe(target))
-
-
-def shipped_recipe(target: str) -> Recipe:
-    """The recipe that Tailproof ships for `target`; raises EnvironmentProblem when there is none."""
-    known = known_targets()
-    if target not in known:
-        raise EnvironmentProblem(f"no environment is known for {target!r}: use one of {', '.join(known)}")
-    lock = (LOCKS / f"{_file_name(target)}.txt").read_text(encoding="utf-8")
-    return Recipe(
-        target=target,
-        lock=lock,
-        first=_header(lock, "first"),
-        checks=_header(lock, "check"),
-        pythons=_header(lock, "python"),
-    )
-
-
-def located(recipe: Recipe) -> Environment:
-    """Where the environment of `recipe` is or would be; builds nothing."""
-    folder = _folder(recipe)
-    return Environment(recipe.target, _python(folder), _is_ready(folder))
-
-
-def built(recipe: Recipe, progress: Callable[[str], None]) -> Environment:
-    """The environment of `recipe`, built first when it is missing; otherwise as `ensure`."""
+    recipe = _recipe(target)
     folder = _folder(recipe)
     if not _is_ready(folder):
         _refuse_python(recipe)
@@ -126,12 +95,29 @@ def built(recipe: Recipe, progress: Callable[[str], None]) -> Environment:
     return Environment(recipe.target, _python(folder), True)
 
 
-def removed(recipe: Recipe) -> bool:
-    """Deletes the environment of `recipe`, finished or not; False when there was none."""
-    folder = _folder(recipe)
+def remove(target: str | Recipe) -> bool:
+    """Deletes the environment of a target, finished or not; False when there was none.
+
+    Raises EnvironmentProblem for a target that has no lock, or when the files cannot be deleted.
+    """
+    folder = _folder(_recipe(target))
     with _storage(folder):
         _log(folder).unlink(missing_ok=True)
         return cache.discarded(folder)
+
+
+def _recipe(target: str | Recipe) -> Recipe:
+    return target if isinstance(target, Recipe) else shipped_recipe(target)
+
+
+def shipped_recipe(target: str) -> Recipe:
+    """The recipe that Tailproof ships for a target; raises EnvironmentProblem when there is none."""
+    known = known_targets()
+    if target not in known:
+        raise EnvironmentProblem(f"no environment is known for {target!r}: use one of {', '.join(known)}")
+    lock = (LOCKS / f"{_file_name(target)}.txt").read_text(encoding="utf-8")
+    first, checks, pythons = (_header(lock, word) for word in ("first", "check", "python"))
+    return Recipe(target, lock, first, checks, pythons)
 
 
 def _file_name(target: str) -> str:

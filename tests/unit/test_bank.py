@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapters.codec import trace_document
+from bench.bank import markdown
 from spec.geometry import Geometry
 from spec.observation import Outcome
 from spec.rules import RULES
@@ -200,9 +201,7 @@ def test_the_document() -> None:
 
 
 def test_the_tables_name_every_case() -> None:
-    text = "\n".join(
-        show.markdown(run_bank(["reference"], SHIPPED.about(("45614", "#36696")), Baseline(), print))
-    )
+    text = "\n".join(markdown(run_bank(["reference"], SHIPPED.about(("45614", "#36696")), Baseline(), print)))
     assert "| vllm-project/vllm#45614" in text
     assert "| sgl-project/sglang#36696" in text
 
