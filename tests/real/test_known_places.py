@@ -1,4 +1,4 @@
-"""The functions that known faults name, and the names that the vocabulary gives, are there in the real vLLM."""
+"""What known faults and the vocabulary name is there in the real vLLM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 from tailproof.known.model import load
 from tailproof.targets import sources
 from tailproof.targets.opening import Target
-
 
 VOCABULARY = Path(__file__).resolve().parents[2] / "docs" / "vocabulary.md"
 
