@@ -1,104 +1,99 @@
-"""Writes the tables of docs/bug-bank.md from a run of the bug bank.
+"""Runs the bug bank on every version of vLLM, keeps what came of it, and shows it as tables.
 
-    .venv/bin/python -m bench.bank                        the tables, on the terminal
-    .venv/bin/python -m bench.bank --write                and into docs/bug-bank.md
-    .venv/bin/python -m bench.bank --target T ...         on these targets only
-
-Without targets it runs on every version of vLLM that is known here.
+.venv/bin/python -m bench.bank                   the kept tables
+.venv/bin/python -m bench.bank --run             run all, and keep the result in bench/results/bank.json
+.venv/bin/python -m bench.bank --run --target T  show a run on these targets, and keep nothing
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tailproof.jobs.bank.cases import bank
-from tailproof.jobs.bank.run import VERDICTS, Cell, Matrix, run_bank
-from tailproof.jobs.bank.show import RELATIONS
+from tailproof.jobs.bank.run import VERDICTS, run_bank
+from tailproof.jobs.bank.show import RELATIONS, document
 from tailproof.known.model import load
 from tailproof.targets.opening import known_versions
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "bug-bank.md"
-BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"
+RESULT = Path(__file__).parent / "results" / "bank.json"
 
 
 def main() -> int:
-    """Run, show and perhaps write; returns the exit code of the run."""
+    """Show, after a run if one is asked for; returns the exit code of the run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/bug-bank.md")
-    parser.add_argument("--target", action="append", metavar="T", help="only these targets")
+    parser.add_argument("--run", action="store_true", help="run the bank")
+    parser.add_argument("--target", action="append", metavar="T", help="with --run: only these targets")
     options = parser.parse_args()
-    names = options.target or list(known_versions())
-    began = time.monotonic()
-    matrix = run_bank(names, bank(), load(), lambda line: print(line, file=sys.stderr))
-    seconds = time.monotonic() - began
-    text = "\n".join(markdown(matrix)) + "\n"
-    if matrix.problems:
-        text += "\n" + "".join(
-            f"{name} could not run: {problem}.\n" for name, problem in matrix.problems.items()
-        )
-    text += f"\nRun on {', '.join(names)}, one worker each, in {seconds:.0f} s.\n"
-    print(text)
-    if options.write:
-        before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    return matrix.exit_code
+    code = 0
+    if options.run:
+        began = time.monotonic()
+        names = options.target or list(known_versions())
+        matrix = run_bank(names, bank(), load(), lambda line: print(line, file=sys.stderr))
+        found = {**document(matrix), "seconds": round(time.monotonic() - began)}
+        code = matrix.exit_code
+        if not options.target:
+            RESULT.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    else:
+        found = json.loads(RESULT.read_text(encoding="utf-8"))
+    print("\n".join(markdown(found)))
+    print(f"\nRun on {', '.join(found['targets'])}, one worker each, in {found['seconds']} s.")
+    return code
 
 
-def markdown(matrix: Matrix) -> Iterator[str]:
-    """The tables of the document, one line after the other."""
-    heads = [target.removeprefix("vllm==") for target in matrix.targets]
-    counts = Counter(case.relation for case in matrix.bank.cases)
-    shared = sum(len(case.traces) for case in matrix.bank.cases) - len(matrix.bank.plays)
+def markdown(found: dict[str, Any]) -> Iterator[str]:
+    """The matrix as tables in Markdown, line by line, from its document."""
+    targets, cases = found["targets"], found["cases"]
+    heads = [target.removeprefix("vllm==") for target in targets]
+    relations = Counter(case["relation"] for case in cases)
+    played = [case for case in cases if case["relation"] != "none"]
+    traces = [trace for case in played for trace in case["traces"]]
+    shared = len(traces) - len(set(traces))
     yield (
-        f"{len(matrix.bank.cases)} reports: {counts['same']} played as reported, {counts['kind']} in kind, "
-        f"{counts['none']} not played. {len(matrix.bank.plays)} traces; {shared} uses of a trace are shared."
+        f"{len(cases)} reports: {relations['same']} played as reported, {relations['kind']} in kind, "
+        f"{relations['none']} not played. {len(set(traces))} traces; {shared} uses of a trace are shared."
     )
     yield ""
     yield f"| verdict | {' | '.join(heads)} |"
     yield f"|---|{'---|' * len(heads)}"
     for verdict in VERDICTS:
-        numbers = [str(matrix.count(target, verdict)) for target in matrix.targets]
+        numbers = [str(found["counts"][target][verdict]) for target in targets]
         yield f"| {verdict} | {' | '.join(numbers)} |"
-    yield ""
-    yield "## Played"
     yield ""
     yield f"| report | what went wrong | played | rules | traces | {' | '.join(heads)} |"
     yield f"|---|---|---|---|---|{'---|' * len(heads)}"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            continue
-        row = matrix.cells[case.report]
-        cells = [_short(row[target]) for target in matrix.targets]
-        about = f"{case.about} *{case.note[:1].upper()}{case.note[1:]}.*" if case.note else case.about
+    for case in played:
+        cells = [_short(case["cells"][target]) for target in targets]
+        note = case["note"]
+        about = f"{case['about']} *{note[:1].upper()}{note[1:]}.*" if note else case["about"]
         yield (
-            f"| {case.report} | {about} | {RELATIONS[case.relation]} | {' '.join(case.rules)} | "
-            f"{', '.join(case.traces)} | {' | '.join(cells)} |"
+            f"| {case['report']} | {about} | {RELATIONS[case['relation']]} | {' '.join(case['rules'])} | "
+            f"{', '.join(case['traces'])} | {' | '.join(cells)} |"
         )
     yield ""
-    yield "## Not played"
-    yield ""
-    yield "| report | what went wrong | why not |"
+    yield "| not played | what went wrong | why not |"
     yield "|---|---|---|"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            yield f"| {case.report} | {case.about} | {case.reason} |"
+    for case in cases:
+        if case["relation"] == "none":
+            yield f"| {case['report']} | {case['about']} | {case['reason']} |"
+    yield from (f"{name} could not run: {problem}." for name, problem in found["problems"].items())
 
 
-def _short(cell: Cell) -> str:
-    if cell.verdict == "does not apply":
+def _short(cell: dict[str, Any]) -> str:
+    if cell["verdict"] == "does not apply":
         return "–"
-    if cell.finding is None:
-        return cell.verdict
-    text = f"{cell.verdict}: {cell.finding.rule} {cell.finding.kind}"
-    return f"**{text}**" if cell.verdict == "fails" else text
+    if cell["finding"] is None:
+        return str(cell["verdict"])
+    text = f"{cell['verdict']}: {cell['finding']['rule']} {cell['finding']['kind']}"
+    return f"**{text}**" if cell["verdict"] == "fails" else text
 
 
 if __name__ == "__main__":

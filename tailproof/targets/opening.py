@@ -34,7 +34,7 @@ FAULTS: dict[str, Fault] = {**MUTANTS, **STORE_MUTANTS}
 TIERS = ("core", "store", "engine")
 LATER = {
     "store": f"its environment is not installed: tailproof targets add {DEFAULT}",
-    "engine": "joins with the engine tier",
+    "engine": "not implemented",
 }
 
 

@@ -235,7 +235,7 @@ class CutAtJunction(Split):
     """Junctions are the highest that any layout allows, and whether a chunk exports is decided before one
     cuts it."""
 
-    wrong = frozenset({"split.export_before_cut", "split.reserve_after"})
+    wrong = frozenset({"split.export_before_cut", "endings.reserve_after"})
 
     def lookup(self, history: History) -> Lookup:
         found = super().lookup(history)
@@ -1244,7 +1244,7 @@ TWINS = (
         "",
         "CP7 jumped-checkpoint",
         RESERVED,
-        mistaken("split.export_before_cut", "split.reserve_after"),
+        mistaken("split.export_before_cut", "endings.reserve_after"),
     ),
     Plant("export-displaces-checkpoint", "", "RT2 missing-checkpoint", BOTH_STATES, ExportAlone),
     Plant("external-proof-not-asked", "", "LK4 external-too-short", PROOF, StoreAskedShort),
@@ -1260,7 +1260,7 @@ TWINS = (
         mistaken("split.floor_from_start"),
     ),
     Plant("loads-fill-the-pool", "", "LV1 stuck", LOADS, change=after_loads(free=1)),
-    Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("split.reserve_after")),
+    Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("endings.reserve_after")),
     Plant("partial-block-as-full", "", "CH3 stray-state", EXTENDED, Extending),
     Plant("partial-block-as-full", "", "SF2 state", READ_LATER, Extending),
     Plant(
