@@ -48,31 +48,7 @@ def document(name: str = "f.json") -> dict[str, Any]:
     return found
 
 
-def one_line(ended: Any) -> str:
-    """The one line that a refused command says."""
-    assert ended.out == ""
-    assert ended.err.count("\n") == 1
-    text: str = ended.err
-    return text.rstrip("\n")
-
-
 # The commands
-
-
-@pytest.mark.parametrize("words", [FUZZ, CHECK], ids=["fuzz", "check"])
-@pytest.mark.parametrize(
-    ("base", "said"),
-    [
-        ("refrence", "unknown target 'refrence': use vllm==VERSION, "),
-        ("reference+scan-caped", "no planted fault is called 'scan-caped'; near are scan-capped, "),
-    ],
-)
-def test_a_base_that_means_nothing_is_refused(
-    tailproof: Command, words: tuple[str, ...], base: str, said: str
-) -> None:
-    ended = tailproof(*words, "reference", "--against", base)
-    assert ended.code == 2
-    assert one_line(ended).startswith(f"tailproof: {said}")
 
 
 def test_a_base_that_cannot_run(tailproof: Command) -> None:

@@ -84,14 +84,6 @@ def changed(*pairs: tuple[str, str]) -> str:
     return text
 
 
-def one_line(ended: Any) -> str:
-    """The one line that a refused command says."""
-    assert ended.out == ""
-    assert ended.err.count("\n") == 1
-    text: str = ended.err
-    return text.rstrip("\n")
-
-
 def document(name: str) -> dict[str, Any]:
     """A document that was written."""
     found: dict[str, Any] = json.loads(Path(name).read_text())
@@ -124,13 +116,13 @@ def test_a_bad_file_is_refused_in_one_line(
     (folder / "mine.toml").write_text(changed(*pairs))
     ended = tailproof(*words, "reference", "--baseline", folder)
     assert ended.code == 2
-    assert one_line(ended).startswith(f"tailproof: {said}")
+    assert ended.line.startswith(f"tailproof: {said}")
 
 
 def test_what_is_not_there_is_refused(tailproof: Command, kept: Path) -> None:
     ended = tailproof(*FUZZ, "reference", "--baseline", "nowhere")
     assert ended.code == 2
-    assert one_line(ended) == "tailproof: nowhere: not a folder of known faults (one TOML file each)"
+    assert ended.line == "tailproof: nowhere: not a folder of known faults (one TOML file each)"
     check = (*CHECK, "reference", *LINE, "--baseline", base(TEXT, traces=(kept,)))
     trace = Path("base/traces") / kept.name
     trace.write_text("{")
@@ -140,9 +132,7 @@ def test_what_is_not_there_is_refused(tailproof: Command, kept: Path) -> None:
     trace.unlink()
     ended = tailproof(*check)
     assert ended.code == 2
-    assert (
-        one_line(ended) == f"tailproof: base/faults/mine.toml: there is no trace {kept.name!r} in base/traces"
-    )
+    assert ended.line == f"tailproof: base/faults/mine.toml: there is no trace {kept.name!r} in base/traces"
 
 
 # What a fault explains

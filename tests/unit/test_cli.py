@@ -33,15 +33,6 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def one_line(ended: Any) -> str:
-    """The one line that a refused command says on standard error; nothing else was said."""
-    assert ended.out == ""
-    assert ended.err.endswith("\n")
-    assert ended.err.count("\n") == 1
-    text: str = ended.err
-    return text.rstrip("\n")
-
-
 NO_STORE = {"core": "ready", "store": "libfoo is missing", "engine": "later"}
 FUZZ = ("fuzz", "--seed", "1", "--target")
 STALE = (*FUZZ, "reference+stale-state", "--cases", "60")
@@ -133,6 +124,10 @@ def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept
             ((command, "--as", "newest"), "'newest' is no known release line; known are 0.28, 0.29, 0.30, ")
             for command in ("check", "fuzz", "bank")
         ),
+        *(
+            ((command, "--target", "reference", "--against", "refrence"), "unknown target 'refrence': use ")
+            for command in ("check", "fuzz")
+        ),
         (("targets", "add", "nonsense"), "unknown target 'nonsense': use "),
         (
             ("fuzz", "--target", "reference", "--rule", "LK9"),
@@ -147,7 +142,7 @@ def test_an_error_of_replay_gives_way_to_a_failure_only(tailproof: Command, kept
 def test_wrong_input_is_refused_in_one_line(tailproof: Command, words: tuple[str, ...], message: str) -> None:
     ended = tailproof(*words)
     assert ended.code == 2
-    assert one_line(ended).startswith(f"tailproof: {message}")
+    assert ended.line.startswith(f"tailproof: {message}")
     assert files(Path()) == []
 
 
@@ -175,12 +170,12 @@ def test_wrong_usage_is_refused(tailproof: Command, words: tuple[str, ...]) -> N
 def test_a_tier_that_is_not_there_cannot_run(tailproof: Command) -> None:
     ended = tailproof("fuzz", "--target", "reference", "--tier", "engine")
     assert ended.code == 3
-    assert one_line(ended) == "tailproof: tier engine cannot run: not implemented"
+    assert ended.line == "tailproof: tier engine cannot run: not implemented"
 
 
 def test_a_target_that_cannot_run_is_3(tailproof: Command) -> None:
     ended = tailproof("fuzz", "--cases", "3", "--target", "vllm@/nowhere")
-    assert (ended.code, one_line(ended)) == (3, "tailproof: vllm@/nowhere: /nowhere holds no vllm package")
+    assert (ended.code, ended.line) == (3, "tailproof: vllm@/nowhere: /nowhere holds no vllm package")
     # The table of the others is shown all the same.
     ended = tailproof("seeds", "--target", "reference", "--target", "vllm@/nowhere")
     assert ended.code == 3
@@ -263,7 +258,7 @@ def test_a_bad_trace_file_is_refused_in_one_line_that_names_it(
     for words in (("bad.json",), ("good.json", "bad.json", "--target", "reference")):
         ended = tailproof("replay", *words)
         assert ended.code == 2
-        assert one_line(ended).startswith(f"tailproof: bad.json: {message}")
+        assert ended.line.startswith(f"tailproof: bad.json: {message}")
         # A good file beside it is not even begun; by itself it is run.
         Path("good.json").write_text(json.dumps(trace_document()))
     ended = tailproof("replay", "good.json", "--target", "reference")
@@ -441,7 +436,10 @@ def test_check_of_a_planted_fault(tailproof: Command) -> None:
     assert suite.get("failures") == "1"
     page = Path("c.html").read_text()
     assert all(f"<td>{rule}<td>" in page for rule in RULES)
-    assert f"<h3>{document['divergences'][0]['fingerprint']}</h3>" in page
+    fingerprint = document["divergences"][0]["fingerprint"]
+    assert f"<h3>{fingerprint}</h3>" in page
+    assert f"tailproof replay divergences/{fingerprint}.json --target reference+leaks-block\n" in page
+    assert "the scheduler&#39;s split" in page
     assert ended.out.splitlines()[-1].endswith(": A RULE IS BROKEN")
 
 
