@@ -118,7 +118,7 @@ def entries(oracle: Oracle, listed: Iterable[Entry]) -> str:
     for entry in listed:
         kind = KINDS[oracle.geometry.groups[entry.group].kind]
         found.setdefault((entry.request, kind), []).append(entry.position)
-    texts = [f"{kind} at {places(at)} of {request}" for (request, kind), at in found.items()]
+    texts = [f"{kind} at {places(sorted(at))} of {request}" for (request, kind), at in found.items()]
     return " and ".join(texts) or "nothing"
 
 
@@ -159,14 +159,15 @@ def standing(trace: Trace, outcome: Outcome, index: int) -> Iterator[str]:
             gates[step.engine, step.kind] = step.action
     for engine in range(len(trace.configuration.roles)):
         mine = [observation for observation in seen if observation.engine == engine]
-        last = next((observation for observation in reversed(mine) if observation.store is not None), None)
-        if last is not None and last.store is not None:
+        told = [one for one in mine if one.store is not None] or mine
+        if told:
             shut = [
                 f"{_CALLS[kind]} {_ACTIONS[action]}"
                 for (at, kind), action in gates.items()
                 if at == engine and action != "release"
             ]
-            yield _stands(engine, last, last.store, _still_loading(mine), shut)
+            where = "" if trace.configuration.store == "off" else f", at engine {engine}"
+            yield _stands(where, told[-1], _still_loading(mine), shut)
 
 
 def _still_loading(seen: Sequence[Observation]) -> list[str]:
@@ -181,16 +182,15 @@ def _still_loading(seen: Sequence[Observation]) -> list[str]:
     return list(loading)
 
 
-def _stands(
-    engine: int, last: Observation, store: StoreView, loading: Sequence[str], shut: Sequence[str]
-) -> str:
+def _stands(where: str, last: Observation, loading: Sequence[str], shut: Sequence[str]) -> str:
+    store = last.store or StoreView()
     waiting = [request for request in last.waiting if request not in loading]
     parts = [
         f"{', '.join(requests)} {verb}{'s' if len(requests) == 1 else ''}"
         for requests, verb in ((last.running, "run"), (waiting, "wait"), (loading, "load"))
         if requests
     ]
-    parts.append(f"{last.free} blocks are free")
+    parts.append(f"{count(last.free, 'block')} {'is' if last.free == 1 else 'are'} free")
     if store.pins:
         parts.append(f"{_pinned(store)} are pinned")
     if held := _held(store):
@@ -198,4 +198,4 @@ def _stands(
     parts.extend(shut)
     if not store.alive:
         parts.append("the master is dead")
-    return f"At last, at engine {engine}: {'; '.join(parts)}."
+    return f"At last{where}: {'; '.join(parts)}."
