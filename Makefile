@@ -17,7 +17,7 @@ setup: ## create .venv and the environment of the real vLLM; a second run does n
 	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
 	  && printf '%s\n' "$(WANTED)" > $(DONE).new && mv $(DONE).new $(DONE); \
 	fi
-	@$(BIN)/python -m tailproof.environments ensure '$(TARGET)' > /dev/null
+	@$(BIN)/python -m tailproof.targets.environments ensure '$(TARGET)' > /dev/null
 
 check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)

@@ -18,6 +18,7 @@ import time
 import traceback
 from typing import BinaryIO
 
+from adapters.codec import parse_trace
 from adapters.protocol import (
     AdapterError,
     Hello,
@@ -26,7 +27,6 @@ from adapters.protocol import (
     Reply,
     Session,
     System,
-    parse_trace,
     read_message,
     write_message,
 )
@@ -122,7 +122,6 @@ def load_system(name: str) -> System:
 def serve(system_name: str, progress_path: str, source: BinaryIO, sink: BinaryIO) -> int:
     """Answer jobs until the source ends; returns the exit code."""
     progress = os.open(progress_path, os.O_RDWR | os.O_CREAT)
-    began = time.perf_counter()
     try:
         system = load_system(system_name)
         description = system.describe()
@@ -136,7 +135,7 @@ def serve(system_name: str, progress_path: str, source: BinaryIO, sink: BinaryIO
     # What start-up made lives on; scanning it in every collection would be charged to the cases.
     gc.collect()
     gc.freeze()
-    write_message(sink, Hello(description=description, timings={"start": time.perf_counter() - began}))
+    write_message(sink, Hello(description=description))
     while (job := read_message(source, Job)) is not None:
         write_message(sink, run_job(system, job, progress))
     return 0

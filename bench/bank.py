@@ -14,11 +14,11 @@ import sys
 import time
 from pathlib import Path
 
-from tailproof.bank.cases import bank
-from tailproof.bank.run import run_bank
-from tailproof.bank.show import markdown
+from tailproof.jobs.bank.cases import bank
+from tailproof.jobs.bank.run import run_bank
+from tailproof.jobs.bank.show import markdown
 from tailproof.known.model import load
-from tailproof.targets import known_versions
+from tailproof.targets.opening import known_versions
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "bug-bank.md"
 BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"

@@ -22,15 +22,15 @@ from pathlib import Path
 
 from spec.geometry import Geometry
 from spec.trace import Trace, prompt_length
-from tailproof.drawing import Axes
-from tailproof.generate import case
-from tailproof.generate_store import store_case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
+from tailproof.generate.store import store_case
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import divergences
 from tailproof.judge.step import Step
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.targets import OpenTarget, Target, open_target
+from tailproof.targets.opening import OpenTarget, Target, open_target
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "detection.md"
 BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"

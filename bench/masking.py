@@ -17,12 +17,12 @@ from reference.history import History
 from reference.publish import Publications
 from spec.geometry import Geometry
 from spec.trace import Configuration, Trace
-from tailproof.generate import case
+from tailproof.generate.core import case
 from tailproof.judge.findings import IncompleteError
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import load
-from tailproof.targets import ReferenceTarget, Target
+from tailproof.targets.opening import ReferenceTarget, Target
 
 RULES = ("CP7", "CH1", "RT1", "RT2")
 

@@ -1,6 +1,6 @@
 """How many planted faults of the real vLLM are seen, and how fast: `.venv/bin/python bench/mutation.py`.
 
-Each mutant of `tailproof.system_mutants` runs by itself, in a worker of its own, with what is known of
+Each mutant of `tailproof.planted.vllm` runs by itself, in a worker of its own, with what is known of
 the real vLLM in force: a divergence that a known fault explains does not count. `--write` puts the table into
 docs/mutation.md; an interrupt ends the run with what it has. With `--json FILE` each result is kept, and a
 run with the same file, seed and seconds goes on where the last one stopped.
@@ -19,15 +19,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailproof.environments import ensure
+from tailproof.jobs.hunt import Hunted, hunt
 from tailproof.judge.findings import Finding
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
-from tailproof.process import Worker
-from tailproof.system_mutants.catalogue import FAMILIES
-from tailproof.system_mutants.hunt import Hunted, hunt
-from tailproof.system_mutants.mutant import SystemMutant
-from tailproof.system_mutants.overlay import control_overlay, mutant_overlay
+from tailproof.planted.vllm.catalogue import FAMILIES
+from tailproof.planted.vllm.mutant import SystemMutant
+from tailproof.planted.vllm.overlay import control_overlay, mutant_overlay
+from tailproof.targets.environments import ensure
+from tailproof.targets.worker import Worker
 
 TARGET = "vllm==0.32.0"
 LINE = line_of(TARGET.removeprefix("vllm=="))
@@ -192,7 +192,7 @@ def _document(rows: list[Row], options: argparse.Namespace) -> str:
         "# Mutants of the real vLLM",
         "",
         "Written by `bench/mutation.py --write`. Each line is one single-place change to a copy of vLLM",
-        "0.32.0, made on the fly (`tailproof/system_mutants`) and fuzzed like any target with one worker and",
+        "0.32.0, made on the fly (`tailproof/planted/vllm`) and fuzzed like any target with one worker and",
         "the known faults of 0.32 in force, so that what one of them explains does not count.",
         "",
         f"{_score(rows).capitalize()} within {options.seconds:.0f} s each (seed {options.seed}, "
@@ -205,7 +205,7 @@ def _document(rows: list[Row], options: argparse.Namespace) -> str:
         shown = [row for row in rows if row.family == family and row.mutant.tier == "core"]
         if not shown:
             continue
-        reason = sys.modules[f"tailproof.system_mutants.{family}"].__doc__ or ""
+        reason = sys.modules[f"tailproof.planted.vllm.{family}"].__doc__ or ""
         lines += [f"## {family}", "", reason.splitlines()[0], ""]
         lines += ["| mutant | what changes | in | seen by | cases | s |", "|---|---|---|---|---|---|"]
         order = {one.name: at for at, one in enumerate(members)}

@@ -10,8 +10,8 @@ import sys
 from contextlib import closing
 
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.generate import case
-from tailproof.targets import DEFAULT, Target, open_target
+from tailproof.generate.core import case
+from tailproof.targets.opening import DEFAULT, Target, open_target
 
 REPEATS = 15
 

@@ -12,7 +12,7 @@ def main(runs: int) -> None:
     # This file is called like the package that it measures, and its folder comes first.
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != Path(__file__).parent.resolve()]
     from proofs.catalogue import spec_theorems
-    from tailproof.prove import prove
+    from tailproof.jobs.prove import prove
 
     theorems = spec_theorems()
     walls, slowest = [], ""
@@ -28,9 +28,9 @@ def main(runs: int) -> None:
 
 
 def _time_source(runs: int) -> None:
-    from tailproof.prove import prove_source
-    from tailproof.sources import source_of
-    from tailproof.targets import DEFAULT, Target
+    from tailproof.jobs.prove import prove_source
+    from tailproof.targets.opening import DEFAULT, Target
+    from tailproof.targets.sources import source_of
 
     root = source_of(Target.parse(DEFAULT))
     walls = []

@@ -17,17 +17,17 @@ from pathlib import Path
 
 import msgspec
 
-from adapters.protocol import trace_document
+from adapters.codec import trace_document
 from spec.observation import Outcome
 from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
-from tailproof.generate import case
+from tailproof.explain.story import explain_divergence, setting
+from tailproof.generate.core import case
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
-from tailproof.narrate import explain_divergence, setting
-from tailproof.shrink import shrink
-from tailproof.targets import DEFAULT, OpenTarget, Target, open_target
+from tailproof.shrink.search import shrink
+from tailproof.targets.opening import DEFAULT, OpenTarget, Target, open_target
 
 REQUESTS = 20
 SECONDS = 60.0

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from reference.cache import Key, Lookup
-from reference.exact_model import first_state, next_state, states
 from reference.history import History
 from reference.publish import Publications
 from reference.slow_rules import SlowRules
+from spec.exact_model import first_state, next_state, states
 from spec.liveness import settle_bound
 from spec.lookup import window_blocks
 from spec.observation import (

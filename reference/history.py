@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from reference.exact_model import outputs, plain, with_media
+from spec.exact_model import outputs, plain, with_media
 from spec.trace import TURN, Submit, prompt_length, prompt_tokens
 
 # Further apart than the units of any request, and than there are salts.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 
 from reference.cache import Key, Lookup, SlowCache
-from reference.exact_model import output_token
 from reference.history import History, Prefixes
 from reference.publish import Publications, publications
 from spec.chunking import can_export, junction_stop, required_stops
+from spec.exact_model import output_token
 from spec.geometry import Geometry
 from spec.observation import Counters, Entry, Event
 from spec.trace import Configuration

@@ -187,12 +187,13 @@ def _written(value: Any) -> str:
 
 def _clauses(value: Any) -> Iterator[str]:
     """The fields of a dataclass that have not their default."""
-    for word in words(type(value)).values():
+    kind: Any = type(value)
+    for word in words(kind).values():
         found = getattr(value, word.name)
         if word.required or found != word.default:
             text = word.write(found)
             # A bare value must not look like a word.
-            text = json.dumps(text) if word.bare and text in words(type(value)) else text
+            text = json.dumps(text) if word.bare and text in words(kind) else text
             yield text if word.bare else f"{word.word} {text}".rstrip()
 
 

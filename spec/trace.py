@@ -1,7 +1,7 @@
 """The Trace: one readable, versioned history that any system under test can be asked to run.
 
 A trace fixes every token of a run. Prompts are written as named segments, so that what two requests
-share is visible; output tokens are a function of the prefix (`reference.exact_model`). Lengths are in
+share is visible; output tokens are a function of the prefix (`spec.exact_model`). Lengths are in
 tokens unless a field says otherwise. Decoding from JSON lives in `adapters.protocol`.
 """
 

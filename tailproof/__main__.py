@@ -1,5 +1,5 @@
 """Runs the command line as `python -m tailproof`."""
 
-from tailproof.cli import main
+from tailproof.cli.main import main
 
 main()

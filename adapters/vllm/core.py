@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from adapters.memory import Memory
 from adapters.protocol import AdapterError, Description, MovedError, Session
 from adapters.vllm import boundaries
 from adapters.vllm.names import REPLACED, STORE_REPLACED, check_instance, missing_names
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
 from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
-from reference.exact_model import Memory, with_media
+from spec.exact_model import with_media
 from spec.geometry import Geometry
 from spec.liveness import settle_bound
 from spec.observation import (

@@ -29,8 +29,9 @@ from typing import Any
 
 import torch
 
+from adapters.memory import Content, Memory
 from adapters.protocol import AdapterError
-from reference.exact_model import KV_MASK, Content, Memory, first_state, output_token
+from spec.exact_model import KV_MASK, first_state, output_token
 from spec.geometry import Geometry, GroupGeometry
 from spec.observation import FailedRead
 from spec.trace import Configuration

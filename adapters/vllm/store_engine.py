@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from adapters.memory import Content
 from adapters.mooncake.backend import Backend
 from adapters.mooncake.gate import KINDS, Call, Gate
 from adapters.vllm.connector import WorkerRole, prepare, transfer_config
 from adapters.vllm.core import VllmSession
 from adapters.vllm.names import check_instance
-from reference.exact_model import Content
 from spec.observation import Admitted, Answer, Entry, Failure, Observation, Pin, StoreView, Transfer
 from spec.trace import Configuration, ResetLocal, Settle, Step, Submit
 from spec.trace import Gate as GateStep

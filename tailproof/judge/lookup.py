@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reference.oracle import AdmissionForecast
-from tailproof.judge.diagnosis import VARIANTS
+from reference.wrong_lookups import VARIANTS
 from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step, exercises, judges
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tailproof.process import Worker
-from tailproof.targets import DEFAULT, Target, open_target
+from tailproof.targets.opening import DEFAULT, Target, open_target
+from tailproof.targets.worker import Worker
 
 
 @pytest.fixture(scope="session")

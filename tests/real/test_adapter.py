@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from adapters.protocol import trace_document
+from adapters.codec import trace_document
 from spec.geometry import Geometry, GeometryError
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.environments import ensure
-from tailproof.process import Worker, staged_packages
-from tailproof.targets import DEFAULT
+from tailproof.targets.environments import ensure
+from tailproof.targets.opening import DEFAULT
+from tailproof.targets.worker import Worker, staged_packages
 
 FULL, MAMBA = Group("full", 16), Group("mamba", 16)
 
@@ -41,7 +41,7 @@ BUILD = """
 import json, sys
 from adapters.vllm.core import VllmCore
 from adapters.vllm.setup import ConfigurationFactory, kv_cache_config
-from adapters.protocol import parse_trace
+from adapters.codec import parse_trace
 accepted = []
 system = VllmCore()
 from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes

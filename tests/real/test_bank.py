@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tailproof.bank.cases import bank
-from tailproof.bank.run import Matrix, run_bank
+from tailproof.jobs.bank.cases import bank
+from tailproof.jobs.bank.run import Matrix, run_bank
 from tailproof.known.model import load
-from tailproof.targets import Target, tier_states
+from tailproof.targets.opening import Target, tier_states
 
 NEW, OLD = "vllm==0.32.0", "vllm==0.31.0"
 SAMPLE = (

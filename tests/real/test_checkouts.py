@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof.environments import EnvironmentProblem, cache_folder, ensure
-from tailproof.process import TargetProblem, Worker, staged_packages
-from tailproof.system_mutants.overlay import installed_package
-from tailproof.targets import DEFAULT, OVERLAYS, Target, open_target, release_line
-from tailproof.wheels import SourceProblem, fetched
+from tailproof.planted.vllm.overlay import installed_package
+from tailproof.targets.environments import EnvironmentProblem, cache_folder, ensure
+from tailproof.targets.opening import DEFAULT, OVERLAYS, Target, open_target, release_line
+from tailproof.targets.versions import SourceProblem, fetched
+from tailproof.targets.worker import TargetProblem, Worker, staged_packages
 
 AHEAD = "vllm==0.33.0"
 VERSION = "_version.py"

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tailproof import sources
 from tailproof.known.model import load
-from tailproof.targets import Target
+from tailproof.targets import sources
+from tailproof.targets.opening import Target
 
 
 @pytest.mark.parametrize("line", ["0.32", "0.33"])

@@ -22,9 +22,9 @@ from adapters.mooncake import servers as servers_module
 from adapters.mooncake import sockets
 from adapters.mooncake.installation import Installation, ServerError, find, library_path, remedy
 from adapters.mooncake.servers import Master, Server, Servers, StoreOwner
-from tailproof.environments import ensure
-from tailproof.system_libraries import prepare_store, store_problem
-from tailproof.targets import DEFAULT, Target, tier_states
+from tailproof.targets.environments import ensure
+from tailproof.targets.libraries import prepare_store, store_problem
+from tailproof.targets.opening import DEFAULT, Target, tier_states
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tailproof.fuzz import fuzz
+from tailproof.jobs.fuzz import fuzz
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.process import Worker
-from tailproof.targets import DEFAULT
+from tailproof.targets.opening import DEFAULT
+from tailproof.targets.worker import Worker
 
 CASES = 4000
 

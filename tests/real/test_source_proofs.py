@@ -14,8 +14,10 @@ from proofs import pool
 from proofs.source import run, worlds
 from proofs.source.catalogue import CASES, Case, cases
 from proofs.source.lift import Site, SourceTree
-from tailproof import cli, prove, sources
-from tailproof.targets import DEFAULT, Target
+from tailproof.cli import main as cli
+from tailproof.jobs import prove
+from tailproof.targets import sources
+from tailproof.targets.opening import DEFAULT, Target
 
 _TURNED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.GtE,

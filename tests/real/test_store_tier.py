@@ -28,16 +28,16 @@ from spec.trace import (
     Submit,
     Trace,
 )
-from tailproof import replay
-from tailproof.environments import ensure
-from tailproof.fuzz import fuzz
+from tailproof.jobs import replay
+from tailproof.jobs.fuzz import fuzz
+from tailproof.jobs.seeds import CASES, RESEND, hit_of
 from tailproof.judge.lockstep import compare, divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import KnownFault, KnownTrace, load
-from tailproof.process import Worker
-from tailproof.seeds import CASES, RESEND, hit_of
-from tailproof.system_libraries import prepare_store, store_problem
-from tailproof.targets import DEFAULT
+from tailproof.targets.environments import ensure
+from tailproof.targets.libraries import prepare_store, store_problem
+from tailproof.targets.opening import DEFAULT
+from tailproof.targets.worker import Worker
 
 SETTING = Configuration(
     groups=(Group("full", 16), Group("mamba", 16)),

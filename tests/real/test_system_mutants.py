@@ -14,19 +14,19 @@ import pytest
 
 from spec.observation import Outcome
 from spec.trace import Trace
-from tailproof.environments import EnvironmentProblem, locate
-from tailproof.generate import case
+from tailproof.generate.core import case
+from tailproof.jobs.hunt import hunt
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.process import Worker
-from tailproof.system_mutants import overlay
-from tailproof.system_mutants.catalogue import MUTANTS
-from tailproof.system_mutants.edits import span
-from tailproof.system_mutants.hunt import hunt
-from tailproof.system_mutants.shape import function_of
-from tailproof.targets import DEFAULT
+from tailproof.planted.vllm import overlay
+from tailproof.planted.vllm.catalogue import MUTANTS
+from tailproof.planted.vllm.edits import span
+from tailproof.planted.vllm.shape import function_of
+from tailproof.targets.environments import EnvironmentProblem, locate
+from tailproof.targets.opening import DEFAULT
+from tailproof.targets.worker import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN = Known(load(), "0.32")

@@ -9,15 +9,15 @@ import pytest
 
 from bench.detection import DEFECTS, Defect, hunt
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof import replay
-from tailproof.environments import EnvironmentProblem
-from tailproof.fuzz import fuzz
+from tailproof.jobs import replay
+from tailproof.jobs.fuzz import fuzz
+from tailproof.jobs.seeds import SeedResult, run_seeds
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import KnownFault, KnownTrace, load
-from tailproof.process import TargetProblem, Worker
-from tailproof.seeds import SeedResult, run_seeds
-from tailproof.targets import OVERLAYS, Target, line_of, open_target
+from tailproof.targets.environments import EnvironmentProblem
+from tailproof.targets.opening import OVERLAYS, Target, line_of, open_target
+from tailproof.targets.worker import TargetProblem, Worker
 
 AHEAD = "vllm==0.33.0"
 KNOWN = Known(load(), "0.33")

@@ -9,16 +9,16 @@ from itertools import count, islice
 import pytest
 
 from spec.trace import Configuration
-from tailproof import replay
-from tailproof.fuzz import fuzz
-from tailproof.generate import Axes, case
+from tailproof.generate.core import Axes, case
+from tailproof.jobs import replay
+from tailproof.jobs.fuzz import fuzz
+from tailproof.jobs.seeds import run_seeds
 from tailproof.judge.findings import IncompleteError
 from tailproof.judge.lockstep import compare, divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import KnownFault, KnownTrace, load
-from tailproof.process import Worker
-from tailproof.seeds import run_seeds
-from tailproof.targets import DEFAULT
+from tailproof.targets.opening import DEFAULT
+from tailproof.targets.worker import Worker
 
 # The hits that DESIGN.md requires; the spec's column must come out of the code.
 REQUIRED = {

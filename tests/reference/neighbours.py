@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from adapters.protocol import Job, trace_document
+from adapters.codec import trace_document
+from adapters.protocol import Job
 from adapters.worker import run_job
 from reference.cache import Key, Lookup
 from reference.engine import SlowEngine
@@ -17,11 +18,11 @@ from reference.history import History
 from reference.publish import Publications
 from reference.store_engine import StoreEngine, StoreSession
 from reference.store_jobs import Place, Tracker
+from reference.wrong_lookups import bounded_by_the_one_before
 from spec.lookup import window_blocks
 from spec.observation import Entry, Event, FailedRead, Failure, Observation, Outcome, Scheduled, StoreView
 from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Step, Submit, Trace
-from tailproof import replay
-from tailproof.judge.diagnosis import bounded_by_the_one_before
+from tailproof.jobs import replay
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import TRACES, load

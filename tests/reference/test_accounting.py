@@ -12,7 +12,7 @@ from spec.observation import Counters, Entry, Event, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.judge.lockstep import compare, judge
 from tailproof.judge.step import Step
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 Change = Callable[[Observation], Observation]
 Place = Callable[[Observation], object]

@@ -10,10 +10,10 @@ import pytest
 from reference.oracle import Oracle
 from spec.observation import Counters, Entry, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
-from tailproof.generate import Axes, case
+from tailproof.generate.core import Axes, case
 from tailproof.judge.lockstep import compare, judge
 from tailproof.judge.step import Step as Judged
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 Kinds = list[tuple[str, str]]
 GROUPS = Group("full", 4), Group("mamba", 4)

@@ -24,7 +24,7 @@ from spec.rules import RULES
 from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.judge.lockstep import compare, exercised, judge
 from tailproof.judge.step import COMPARISONS, EXERCISES, Comparison, Step, place, places
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 Change = Callable[[Observation], Observation]
 Place = Callable[[Observation], object]

@@ -10,11 +10,11 @@ import pytest
 from spec.observation import Entry, FailedRead, Observation, Outcome
 from spec.rules import ORDER
 from spec.trace import Configuration, Group, Settle, Submit, Trace
+from tailproof.jobs.replay import ReplayFile, replay
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
 from tailproof.judge.lockstep import Unjudged, compare, divergences, seek
 from tailproof.judge.step import Step as Judged
-from tailproof.replay import ReplayFile, replay
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 TRACE = Trace(
     Configuration((Group("full", 4), Group("mamba", 4)), 2),

@@ -11,7 +11,7 @@ from spec.observation import Admitted, FailedRead, Failure, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.judge.findings import IncompleteError
 from tailproof.judge.lockstep import compare
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 Change = Callable[[Observation], Observation]
 GROUPS = Group("full", 4), Group("mamba", 4)

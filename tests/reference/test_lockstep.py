@@ -6,10 +6,10 @@ import pytest
 
 from spec.rules import RULES
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof.generate import case
+from tailproof.generate.core import case
 from tailproof.judge.lockstep import compare
-from tailproof.mutants import MUTANTS
-from tailproof.targets import Target, open_target
+from tailproof.planted.reference import MUTANTS
+from tailproof.targets.opening import Target, open_target
 
 OWNER = {fault: rule.id for rule in RULES.values() for fault in rule.faults}
 CASES = 400

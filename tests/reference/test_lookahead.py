@@ -10,12 +10,12 @@ from reference.engine import SlowEngine
 from reference.history import History, Prefixes
 from spec.geometry import Geometry
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof import targets
-from tailproof.drawing import Axes
-from tailproof.generate import case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
-from tailproof.targets import ReferenceTarget, Target
+from tailproof.targets import opening as targets
+from tailproof.targets.opening import ReferenceTarget, Target
 
 AXES = Axes().within(("lookahead", "drop"), ("small-budget",))
 CASES = 300

@@ -12,11 +12,11 @@ from reference.history import History
 from reference.oracle import Oracle
 from spec.observation import Admitted, Entry, Failure, Observation, Scheduled
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof import targets
-from tailproof.generate import Axes, case
+from tailproof.generate.core import Axes, case
 from tailproof.judge.lockstep import compare, divergences, judge
 from tailproof.judge.step import Step
-from tailproof.targets import Target, open_target
+from tailproof.targets import opening as targets
+from tailproof.targets.opening import Target, open_target
 
 Kinds = list[tuple[str, str]]
 # A ends and leaves entries; B computes [0, 16), [16, 18), [18, 20) and decodes.

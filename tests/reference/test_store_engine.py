@@ -28,8 +28,8 @@ from spec.trace import (
     validate,
 )
 from tailproof.judge.lockstep import compare
-from tailproof.store_mutants import STORE_MUTANTS
-from tailproof.targets import Target, TargetNameError, open_target
+from tailproof.planted.reference_store import STORE_MUTANTS
+from tailproof.targets.opening import Target, TargetNameError, open_target
 
 GROUPS = Group("full", 8), Group("mamba", 8)
 FULL, MAMBA = 0, 1

@@ -10,7 +10,7 @@ import pytest
 from spec.observation import Admitted, Entry, Observation, Outcome, Pin, StoreView, Transfer
 from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.judge.lockstep import compare
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 # U 4, block 8: C of 20 tokens is 16.
 SETTING = Configuration((Group("full", 8), Group("mamba", 8)), unit=4, store="both")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spec.rules import RULES
-from tailproof.generate_store import store_case
+from tailproof.generate.store import store_case
 from tailproof.judge.lockstep import compare
-from tailproof.store_mutants import STORE_MUTANTS
-from tailproof.targets import Target, open_target
+from tailproof.planted.reference_store import STORE_MUTANTS
+from tailproof.targets.opening import Target, open_target
 
 OWNER = {fault: rule.id for rule in RULES.values() for fault in rule.store_faults}
 CASES = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reference.engine import SlowEngine
-from tailproof.targets import FAULTS, Target
+from tailproof.targets.opening import FAULTS, Target
 
 ENGINES: dict[str, type[SlowEngine]] = {}
 

@@ -29,12 +29,12 @@ from spec.geometry import Geometry, GeometryError
 from spec.notation import parse
 from spec.observation import Observation, Outcome
 from spec.trace import Trace, TraceError
+from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence, IncompleteError
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.narrate import explain_divergence, happened
-from tailproof.targets import ReferenceTarget, Target
+from tailproof.targets.opening import ReferenceTarget, Target
 from tests.scenarios.engines import engine_of
 from tests.scenarios.plants import planted
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tailproof import cli
+from tailproof.cli import main as cli
 
 
 @dataclass(frozen=True, slots=True)

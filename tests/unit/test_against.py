@@ -11,16 +11,17 @@ import pytest
 
 from spec.observation import Outcome
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof import report, targets
-from tailproof.against import AS_THE_BASE, Base, Beside, sign
-from tailproof.fuzz import FuzzReport, fuzz
+from tailproof.cli import report
+from tailproof.jobs.against import AS_THE_BASE, Base, Beside, sign
+from tailproof.jobs.fuzz import FuzzReport, fuzz
+from tailproof.jobs.replay import read
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import load
-from tailproof.mutants import BoundedByFirstLayout, StaleKv
-from tailproof.replay import read
-from tailproof.targets import OpenTarget, ReferenceTarget, Target, open_target
+from tailproof.planted.reference import BoundedByFirstLayout, StaleKv
+from tailproof.targets import opening as targets
+from tailproof.targets.opening import OpenTarget, ReferenceTarget, Target, open_target
 
 Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -165,7 +166,7 @@ def test_a_check_against_a_base(tailproof: Command) -> None:
 def test_seed_cases_that_the_base_breaks_too_do_not_count(
     tailproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailproof.check.GENERATORS", ())
+    monkeypatch.setattr("tailproof.jobs.check.GENERATORS", ())
     check = (*CHECK, "reference+scan-capped", "--seconds", "0.2", "--against")
     ended = tailproof(*check, "reference")
     assert ended.code == 1
@@ -221,7 +222,7 @@ def test_a_tier_that_the_base_cannot_run_is_left_out(
     def states(target: Target) -> dict[str, str]:
         return {"core": "ready", "store": "it is old" if target.argument == "no-drop" else "ready"}
 
-    monkeypatch.setattr("tailproof.check.tier_states", states)
+    monkeypatch.setattr("tailproof.jobs.check.tier_states", states)
     check = (*CHECK, "reference", "--seconds", "0.2", "--against")
     assert tailproof(*check, "reference+no-drop").code == 0
     assert document("c.json")["skipped"] == [

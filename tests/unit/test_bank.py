@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from adapters.protocol import trace_document
+from adapters.codec import trace_document
 from spec.geometry import Geometry
 from spec.observation import Outcome
 from spec.rules import RULES
 from spec.trace import Trace, validate
-from tailproof.bank import show
-from tailproof.bank.cases import FOLDER, BankError, Case, bank, load
-from tailproof.bank.command import bank_command
-from tailproof.bank.run import VERDICTS, judged, profiled, run_bank
+from tailproof.cli.bank import bank_command
+from tailproof.jobs.bank import show
+from tailproof.jobs.bank.cases import FOLDER, BankError, Case, bank, load
+from tailproof.jobs.bank.run import VERDICTS, judged, profiled, run_bank
 from tailproof.known.explain import NOTHING
 from tailproof.known.model import Baseline
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 REPORTS = 108
 SHIPPED = bank()
@@ -186,7 +186,7 @@ def test_the_command_fails_with_the_line_that_reproduces_it() -> None:
     ended = CliRunner().invoke(bank_command, ["45614", "--target", target])
     assert ended.exit_code == 1, ended.output
     assert f"{target}: fails PM3" in ended.output
-    assert f"tailproof replay tailproof/bank/traces/vllm-45614.json --target {target}" in ended.output
+    assert f"tailproof replay tailproof/jobs/bank/traces/vllm-45614.json --target {target}" in ended.output
 
 
 def test_the_document() -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof import replay
-from tailproof.fuzz import fuzz
+from tailproof.jobs import replay
+from tailproof.jobs.fuzz import fuzz
+from tailproof.jobs.known_traces import KnownResult, faults_seen
+from tailproof.jobs.replay import ReplayFile, write
 from tailproof.known import explain
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.known_traces import KnownResult, faults_seen
-from tailproof.replay import ReplayFile, write
-from tailproof.targets import ReferenceTarget, Target, open_target
+from tailproof.targets.opening import ReferenceTarget, Target, open_target
 
 Command = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("own_folder")
@@ -284,7 +284,7 @@ def test_a_trace_of_a_fault_that_is_back_is_enough(
     tailproof: Command, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a finding of the fuzzing."""
-    monkeypatch.setattr("tailproof.check.GENERATORS", ())
+    monkeypatch.setattr("tailproof.jobs.check.GENERATORS", ())
     folder = base(MENDED, traces=(kept,))
     assert tailproof(*CHECK, PLANTED, *LINE, "--baseline", folder).code == 1
     (verdict,) = (one for one in document("c.json")["verdicts"] if one["rule"] == RULE)
@@ -340,7 +340,7 @@ def test_a_trace_of_the_store_waits_for_a_machine_that_can_run_it(
     tailproof(*check)
     assert [one["verdict"] for one in document("c.json")["known"]] == ["gone"]
     state = {"core": "ready", "store": "libfoo is missing"}
-    monkeypatch.setattr("tailproof.check.tier_states", lambda target: state)
+    monkeypatch.setattr("tailproof.jobs.check.tier_states", lambda target: state)
     ended = tailproof(*check)
     assert ended.code == 0
     assert [one["verdict"] for one in document("c.json")["known"]] == ["NOT-RUN"]

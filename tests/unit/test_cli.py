@@ -18,8 +18,8 @@ import pytest
 
 from spec.rules import RULES
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof import targets
-from tailproof.replay import ReplayFile, write
+from tailproof.jobs.replay import ReplayFile, write
+from tailproof.targets import opening as targets
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -521,7 +521,7 @@ def test_check_shares_its_time_between_tiers(tailproof: Command) -> None:
 def test_check_says_why_the_store_tier_was_not_run(
     tailproof: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailproof.check.tier_states", lambda target: NO_STORE)
+    monkeypatch.setattr("tailproof.jobs.check.tier_states", lambda target: NO_STORE)
     ended = tailproof(*CHECK, "--no-proofs", "--target", "reference")
     document = json.loads(Path("c.json").read_text())
     assert ended.code == 0
@@ -671,11 +671,11 @@ LK1  The hit is the greatest length, at most P − 1 and on the grid, that every
      exercised:
        tailproof/judge/lookup.py:N looked_up
      planted faults, tier core:
-       tailproof/mutants.py:N stops-early
-       tailproof/mutants.py:N ignores-salt
-       tailproof/mutants.py:N ignores-adapter
-       tailproof/mutants.py:N ignores-media
-       tailproof/mutants.py:N window-ignored
+       tailproof/planted/reference.py:N stops-early
+       tailproof/planted/reference.py:N ignores-salt
+       tailproof/planted/reference.py:N ignores-adapter
+       tailproof/planted/reference.py:N ignores-media
+       tailproof/planted/reference.py:N window-ignored
        each is found by
          tailproof fuzz --target reference+NAME --rule LK1 --seconds 10
      known faults:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from adapters.protocol import Hello, Job, Reply, parse_trace, trace_document
+from adapters.codec import parse_trace, trace_document
+from adapters.protocol import Hello, Job, Reply
 from spec.observation import (
     Admitted,
     Answer,
@@ -30,16 +31,17 @@ from spec.observation import (
 )
 from spec.rules import RULES
 from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
-from tailproof import cli, replay
-from tailproof.fuzz import FuzzReport
+from tailproof.cli import main as cli
+from tailproof.jobs import replay
+from tailproof.jobs.fuzz import FuzzReport
+from tailproof.jobs.known_traces import VERDICTS
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
 from tailproof.judge.lockstep import Explainer, compare
 from tailproof.known import quirks
 from tailproof.known.explain import ROOMS
 from tailproof.known.model import FAULTS, TRACES, KnownFault, KnownTrace, Upstream
 from tailproof.known.quirks.case import QUIRKS, Case
-from tailproof.known_traces import VERDICTS
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")

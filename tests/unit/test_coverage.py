@@ -15,16 +15,16 @@ from reference.oracle import AdmissionForecast, Forecast, Oracle
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, Observation, Scheduled
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
-from tailproof import reach
-from tailproof.cli import cli
-from tailproof.coverage import TAGS, Coverage
-from tailproof.fuzz import FuzzReport
-from tailproof.generate import case
+from tailproof.cli.main import cli
+from tailproof.cli.report import fuzz_document, fuzz_lines
+from tailproof.generate.core import case
+from tailproof.jobs.fuzz import FuzzReport
 from tailproof.judge.lockstep import compare
 from tailproof.judge.step import Step as Judged
-from tailproof.reach import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
-from tailproof.report import fuzz_document, fuzz_lines
-from tailproof.targets import Target, open_target
+from tailproof.reach import table as reach
+from tailproof.reach.core import TAGS, Coverage
+from tailproof.reach.table import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
+from tailproof.targets.opening import Target, open_target
 
 FULL, MAMBA = Group("full", 8), Group("mamba", 8)
 PLAIN = Configuration((FULL, MAMBA), unit=4, retention=0, budget=100)

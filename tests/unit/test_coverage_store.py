@@ -26,7 +26,9 @@ from spec.trace import (
     Submit,
     Trace,
 )
-from tailproof.coverage_store import (
+from tailproof.judge.lockstep import exercised
+from tailproof.judge.step import Step as Judged
+from tailproof.reach.store import (
     STORE_AXES,
     STORE_PHASES,
     STORE_TAGS,
@@ -35,9 +37,7 @@ from tailproof.coverage_store import (
     store_axes,
     store_lines,
 )
-from tailproof.judge.lockstep import exercised
-from tailproof.judge.step import Step as Judged
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 PLAIN = Configuration((Group("full", 8), Group("mamba", 8)), unit=4, budget=100, store="both")
 EAGLE = replace(PLAIN, eagle=True, speculative=1, junctions=True)

@@ -10,14 +10,14 @@ import pytest
 from reference.cache import SlowCache
 from reference.history import History, Prefixes
 from reference.oracle import Oracle
+from reference.wrong_lookups import VARIANTS, bounded_by_the_one_before
 from spec.geometry import Geometry
 from spec.rules import RULES
 from spec.trace import Configuration, Group, Submit
-from tailproof.generate import Axes, case
-from tailproof.judge.diagnosis import VARIANTS, bounded_by_the_one_before
+from tailproof.generate.core import Axes, case
 from tailproof.judge.lockstep import judge
 from tailproof.judge.step import Step
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 BY_KIND = {variant.kind: variant for variant in VARIANTS}
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from tailproof import environments
-from tailproof.environments import Environment, EnvironmentProblem, Recipe
+from tailproof.targets import environments
+from tailproof.targets.environments import Environment, EnvironmentProblem, Recipe
 
 BARE = Recipe(target="bare==1", lock="", disk=0)
 MISSING = "no-such-package-for-tailproof==1.0 --hash=sha256:" + 64 * "0" + "\n"
@@ -65,7 +65,7 @@ def builder(recipe: Recipe) -> subprocess.Popen[str]:
     """A process of its own that builds `recipe` and prints its progress and then the interpreter."""
     program = """
         import signal, sys
-        from tailproof import environments
+        from tailproof.targets import environments
         # A process started in the background may inherit an ignored SIGINT.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         recipe = environments.Recipe(target=sys.argv[1], lock=sys.argv[2], disk=0)

@@ -9,19 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.exact_model import (
-    KV_MASK,
-    Content,
-    Memory,
-    first_state,
-    kv,
-    next_state,
-    output_token,
-    outputs,
-    signed,
-    states,
-)
+from adapters.memory import Content, Memory
 from reference.history import History, Prefixes
+from spec.exact_model import KV_MASK, first_state, kv, next_state, output_token, outputs, signed, states
 from spec.trace import Submit, prompt_tokens
 
 LENGTHS = (1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 255, 256, 257, 1023, 4096)

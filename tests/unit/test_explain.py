@@ -10,10 +10,10 @@ import pytest
 from reference.engine import SlowEngine
 from spec.geometry import GeometryError
 from spec.rules import RULES
-from tailproof.axis import Mark, Span, draw
-from tailproof.axis import svg as axis_svg
-from tailproof.explain import Explanation, document, explain, svg, text
-from tailproof.mutants import OldCheckpoint, RegistersOldCheckpoint, ScanCapped, StopsEarly
+from tailproof.explain.axis import Mark, Span, draw
+from tailproof.explain.axis import svg as axis_svg
+from tailproof.explain.resend import Explanation, document, explain, svg, text
+from tailproof.planted.reference import OldCheckpoint, RegistersOldCheckpoint, ScanCapped, StopsEarly
 
 ALIGN = 7168
 

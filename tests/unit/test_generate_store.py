@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.protocol import parse_trace, trace_document
+from adapters.codec import parse_trace, trace_document
 from spec.geometry import Geometry
 from spec.trace import (
     GATE_ACTIONS,
@@ -32,10 +32,10 @@ from spec.trace import (
     prompt_length,
     validate,
 )
-from tailproof.coverage_store import STORE_AXES, fault_name, store_axes
-from tailproof.episodes import FAILING
-from tailproof.generate import case
-from tailproof.generate_store import StoreAxes, store_case
+from tailproof.generate.core import case
+from tailproof.generate.episodes import FAILING
+from tailproof.generate.store import StoreAxes, store_case
+from tailproof.reach.store import STORE_AXES, fault_name, store_axes
 
 CASES = 2000
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,7 +71,7 @@ def test_a_case_survives_the_way_to_a_worker() -> None:
 def test_a_case_is_the_same_whoever_draws_it() -> None:
     assert [store_case(7, index) for index in range(50)] == list(drawn()[:50])
     assert store_case(8, 0) != store_case(7, 0) != store_case(7, 1)
-    text = "from tailproof.generate_store import store_case; print(repr(store_case(7, 11)))"
+    text = "from tailproof.generate.store import store_case; print(repr(store_case(7, 11)))"
     other = subprocess.run(
         [sys.executable, "-c", text],
         capture_output=True,

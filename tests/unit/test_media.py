@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from reference.exact_model import first_state, plain, states, with_media
 from reference.history import History, Prefixes
+from spec.exact_model import first_state, plain, states, with_media
 from spec.trace import Configuration, Group, Run, Settle, Submit, Trace, TraceError, validate
-from tailproof.coverage import Coverage
-from tailproof.drawing import Axes
-from tailproof.generate import case
-from tailproof.generate_store import StoreAxes, store_case
+from tailproof.explain.story import explain_divergence
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
+from tailproof.generate.store import StoreAxes, store_case
 from tailproof.judge.lockstep import compare
-from tailproof.mutants import AdapterBlind, MediaBlind
-from tailproof.narrate import explain_divergence
-from tailproof.targets import Target, open_target
+from tailproof.planted.reference import AdapterBlind, MediaBlind
+from tailproof.reach.core import Coverage
+from tailproof.targets.opening import Target, open_target
 
 PLAIN = Configuration((Group("full", 8), Group("mamba", 8)), unit=4)
 MEDIA = (("i", 3, 5), ("j", 8, 2))

@@ -10,14 +10,14 @@ import pytest
 from reference.oracle import Oracle
 from spec.observation import Entry, Failure, Observation, Outcome
 from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
-from tailproof.evidence import Evidence
-from tailproof.generate import case
+from tailproof.explain.evidence import Evidence
+from tailproof.explain.story import explain_divergence, setting
+from tailproof.generate.core import case
 from tailproof.judge.findings import Divergence, Finding
 from tailproof.judge.lockstep import compare, divergences
 from tailproof.judge.step import Step as Judged
-from tailproof.mutants import MUTANTS
-from tailproof.narrate import explain_divergence, setting
-from tailproof.targets import Target, open_target
+from tailproof.planted.reference import MUTANTS
+from tailproof.targets.opening import Target, open_target
 
 GROUPS = Group("full", 4), Group("mamba", 4)
 PLAIN = Configuration(GROUPS, 2)
@@ -307,7 +307,7 @@ def test_every_fault_is_explained_in_few_lines() -> None:
 
 
 def test_an_explanation_says_nothing_of_where_packages_lie() -> None:
-    from tailproof.narrate import _LIES_AT
+    from tailproof.explain.story import _LIES_AT
 
     line = '  File "/home/someone/lib/python3.11/site-packages/vllm/v1/core/block_pool.py", line 3, in pop'
     assert _LIES_AT.sub(r'File "\1', line) == '  File "vllm/v1/core/block_pool.py", line 3, in pop'

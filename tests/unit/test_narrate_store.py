@@ -24,11 +24,11 @@ from spec.trace import (
     Submit,
     Trace,
 )
+from tailproof.explain.store import meddling, standing
+from tailproof.explain.story import explain_divergence, setting
 from tailproof.judge.findings import Divergence, Finding
 from tailproof.judge.lockstep import compare
-from tailproof.narrate import explain_divergence, setting
-from tailproof.narrate_store import meddling, standing
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 PLAIN = Configuration((Group("full", 8), Group("mamba", 8)), unit=4, store="both")
 TWO = replace(PLAIN, second="both", lookup_async=True, receivers=2, decode_saves=True, load_failures="fail")

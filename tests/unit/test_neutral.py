@@ -116,4 +116,4 @@ def test_known_faults_import_no_job_that_asks_them() -> None:
     for file in sorted((ROOT / "tailproof/known").rglob("*.py")):
         found = strangers(file.read_text(encoding="utf-8"))
         assert [name for name in found if not name.startswith("tailproof.known.")] == [], file
-    assert strangers("from tailproof.fuzz import fuzz") == ["tailproof.fuzz.fuzz"]
+    assert strangers("from tailproof.jobs.fuzz import fuzz") == ["tailproof.jobs.fuzz.fuzz"]

@@ -13,10 +13,10 @@ import pytest
 from spec import notation
 from spec.notation import NotationError, lines, parse, text, words
 from spec.trace import STEPS, Configuration, Group, Settle, Submit, Trace
-from tailproof import replay
-from tailproof.bank import cases as bank
-from tailproof.generate import case
-from tailproof.generate_store import store_case
+from tailproof.generate.core import case
+from tailproof.generate.store import store_case
+from tailproof.jobs import replay
+from tailproof.jobs.bank import cases as bank
 from tailproof.known.model import TRACES
 
 PLAIN = Configuration((Group("full", 4), Group("mamba", 4)), 2)

@@ -16,7 +16,8 @@ import pytest
 from proofs.assume import assume
 from proofs.catalogue import SPEC, Theorem, planted_parameters, spec_theorems
 from spec.rules import RULES
-from tailproof import cli, prove
+from tailproof.cli import main as cli
+from tailproof.jobs import prove
 
 WANTED = (
     *(f"CP{number}" for number in range(1, 7)),

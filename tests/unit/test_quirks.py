@@ -27,7 +27,7 @@ from tailproof.known.quirks.case import QUIRKS, Case
 from tailproof.known.quirks.lookup import short_window_run
 from tailproof.known.quirks.split import Prefill, split_end
 from tailproof.known.quirks.witness import Witness
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 Wrong = frozenset[str]
 NONE: Wrong = frozenset()

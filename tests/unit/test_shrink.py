@@ -23,14 +23,14 @@ from spec.trace import (
     prompt_length,
     validate,
 )
-from tailproof import shrink as module
-from tailproof.candidates import tidied, without_requests
-from tailproof.generate import case
+from tailproof.generate.core import case
 from tailproof.judge.lockstep import compare
-from tailproof.layouts import rescaled
-from tailproof.process import TargetProblem
-from tailproof.shrink import measure, shrink
-from tailproof.targets import Target, open_target
+from tailproof.shrink import search as module
+from tailproof.shrink.requests import tidied, without_requests
+from tailproof.shrink.search import measure, shrink
+from tailproof.shrink.settings import rescaled
+from tailproof.targets.opening import Target, open_target
+from tailproof.targets.worker import TargetProblem
 
 LONG = 60.0
 PLAIN = Group("full", 8), Group("mamba", 8)

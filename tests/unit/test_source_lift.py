@@ -12,10 +12,12 @@ from proofs.source import containers, run, worlds
 from proofs.source.catalogue import CASES, Case, cases
 from proofs.source.lift import Moved, Site, SourceTree
 from spec.rules import RULES
-from tailproof import cli, prove, sources
+from tailproof.cli import main as cli
+from tailproof.jobs import prove
+from tailproof.jobs.prove import known_refutations
 from tailproof.known.model import load
-from tailproof.prove import known_refutations
-from tailproof.targets import Target, TargetNameError
+from tailproof.targets import sources
+from tailproof.targets.opening import Target, TargetNameError
 
 TEXT = '''
 """A module."""

@@ -27,10 +27,10 @@ from spec.trace import (
     Trace,
     validate,
 )
-from tailproof.candidates import reshaped
-from tailproof.generate_store import store_case
-from tailproof.shrink import measure, shrink
-from tailproof.store_candidates import of_engine, on_one_engine, plainer_store, repaired
+from tailproof.generate.store import store_case
+from tailproof.shrink.requests import reshaped
+from tailproof.shrink.search import measure, shrink
+from tailproof.shrink.store import of_engine, on_one_engine, plainer_store, repaired
 
 LONG = 60.0
 

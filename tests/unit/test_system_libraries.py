@@ -20,9 +20,10 @@ import pytest
 
 from adapters.mooncake import installation
 from adapters.mooncake.installation import ServerError, library_path, missing_libraries, remedy
-from tailproof import environments, system_libraries
-from tailproof.environments import Environment
-from tailproof.system_libraries import (
+from tailproof.targets import environments
+from tailproof.targets import libraries as system_libraries
+from tailproof.targets.environments import Environment
+from tailproof.targets.libraries import (
     Libraries,
     LibraryProblem,
     ensure,
@@ -311,7 +312,7 @@ def test_an_interrupted_or_killed_fetch_is_never_used(
         import signal, sys
         from pathlib import Path
         from adapters.mooncake import installation
-        from tailproof import system_libraries
+        from tailproof.targets.opening import libraries as system_libraries
         signal.signal(signal.SIGINT, signal.default_int_handler)
         packages = {{"{LIBRARY}": ("tailproof-q", "tailproof-r")}}
         installation.SYSTEM_PACKAGES = system_libraries.SYSTEM_PACKAGES = packages

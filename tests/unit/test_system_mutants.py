@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tailproof.system_mutants import edits, overlay, shape
-from tailproof.system_mutants.catalogue import FAMILIES, MUTANTS
-from tailproof.system_mutants.edits import Edit, edited
-from tailproof.system_mutants.mutant import SystemMutant
-from tailproof.system_mutants.shape import PlaceError, Shape
+from tailproof.planted.vllm import edits, overlay, shape
+from tailproof.planted.vllm.catalogue import FAMILIES, MUTANTS
+from tailproof.planted.vllm.edits import Edit, edited
+from tailproof.planted.vllm.mutant import SystemMutant
+from tailproof.planted.vllm.shape import PlaceError, Shape
 
 OURS = '''
 class Box:

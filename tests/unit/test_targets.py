@@ -10,10 +10,13 @@ import pytest
 from adapters.protocol import Description
 from spec.observation import Outcome
 from spec.trace import Trace, TraceError
-from tailproof import registry, report, seeds, targets, wheels
-from tailproof.environments import Environment, EnvironmentProblem
-from tailproof.process import TargetProblem, Worker
-from tailproof.targets import (
+from tailproof.cli import report
+from tailproof.jobs import seeds
+from tailproof.targets import listed as registry
+from tailproof.targets import opening as targets
+from tailproof.targets import versions as wheels
+from tailproof.targets.environments import Environment, EnvironmentProblem
+from tailproof.targets.opening import (
     DEFAULT,
     OVERLAYS,
     ReferenceTarget,
@@ -22,6 +25,7 @@ from tailproof.targets import (
     open_target,
     tier_states,
 )
+from tailproof.targets.worker import TargetProblem, Worker
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,8 @@ from proofs.samples import DRAWN, Arguments, Entries, Shift, sample
 from proofs.wrong import WRONG
 from spec.lifetime import EVENTS
 from spec.rules import RULES
-from tailproof.mutants import MUTANTS
-from tailproof.store_mutants import STORE_MUTANTS
+from tailproof.planted.reference import MUTANTS
+from tailproof.planted.reference_store import STORE_MUTANTS
 
 Theorem = Callable[..., None]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tailproof import wheels
+from tailproof.targets import versions as wheels
 
 Progress = Callable[[str], None]
 NAMES = ("vllm/__init__.py", "vllm/v1/a.py", "vllm/_version.py", "vllm/v1/c.so", "other/d.py")

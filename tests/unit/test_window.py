@@ -17,7 +17,7 @@ from spec.observation import Observation
 from spec.retention import cacheable, window_boundaries
 from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof.judge.lockstep import compare
-from tailproof.targets import Target, open_target
+from tailproof.targets.opening import Target, open_target
 
 FULL, MAMBA = Group("full", 16), Group("mamba", 16)
 

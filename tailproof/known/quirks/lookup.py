@@ -9,9 +9,9 @@ from __future__ import annotations
 from reference.cache import Key, SlowCache
 from reference.history import History
 from reference.oracle import AdmissionForecast
+from reference.wrong_lookups import Hit, bounded_by_the_one_before
 from spec.geometry import Geometry
 from spec.lookup import greatest_hit
-from tailproof.judge.diagnosis import Hit, bounded_by_the_one_before
 from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step
 from tailproof.known.quirks.case import Case, quirk

@@ -1,0 +1,1 @@
+"""Says in words and as one picture what was seen, what was needed and why."""

@@ -1,0 +1,1 @@
+"""Draws traces, the same for the same seed."""

@@ -1,0 +1,1 @@
+"""What a command does: check, fuzz, replay, prove, the seed table, the bug bank."""

@@ -1,0 +1,1 @@
+"""Planted faults: of the reference, and of copies of the real vLLM."""

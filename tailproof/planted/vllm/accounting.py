@@ -1,0 +1,225 @@
+"""Faults of what is told: counters, cached tokens, KV events."""
+
+from __future__ import annotations
+
+from tailproof.planted.vllm.edits import becomes, dropped, followed, kept, part
+from tailproof.planted.vllm.mutant import MANAGER, POOL, SCHEDULER, SystemMutant
+from tailproof.planted.vllm.shape import (
+    assigned,
+    binary,
+    boolean,
+    branch,
+    call,
+    compare,
+    doing,
+    named,
+    number,
+)
+
+_RECORD = "KVCacheManager.record_prefix_cache_stats"
+_FULL = "BlockPool.cache_full_blocks"
+_PARTIAL = "BlockPool.cache_partial_block"
+_PARENT = "BlockPool._get_partial_block_parent_hash_and_start"
+
+MUTANTS = (
+    SystemMutant(
+        "lookups-not-counted",
+        "Lookups are not counted.",
+        SCHEDULER,
+        "Scheduler.schedule",
+        doing("record_prefix_cache_stats"),
+        dropped,
+        ("AC2",),
+    ),
+    SystemMutant(
+        "resumed-counted-as-new",
+        "A resumed request counts as a new one.",
+        MANAGER,
+        _RECORD,
+        compare(">").naming("num_preemptions"),
+        becomes("False"),
+        ("AC2",),
+    ),
+    SystemMutant(
+        "queries-without-outputs",
+        "Of a resumed request only the prompt counts as asked for.",
+        MANAGER,
+        _RECORD,
+        named("num_tokens"),
+        becomes("request.num_prompt_tokens"),
+        ("AC2",),
+    ),
+    SystemMutant(
+        "hits-one-short",
+        "A hit is counted a token short.",
+        MANAGER,
+        _RECORD,
+        named("num_hits"),
+        becomes("max(num_hits - 1, 0)"),
+        ("AC2",),
+    ),
+    SystemMutant(
+        "counters-never-emptied",
+        "Counters that were told are told again.",
+        MANAGER,
+        "KVCacheManager.make_prefix_cache_stats",
+        assigned("prefix_cache_stats"),
+        dropped,
+        ("AC2",),
+    ),
+    SystemMutant(
+        "cached-tokens-of-everything",
+        "A new request reports all its tokens but one as cached.",
+        SCHEDULER,
+        "Scheduler.schedule",
+        call("set").naming("num_local_cached_tokens"),
+        part("keywords", 1, "value", edit=becomes("request.num_prompt_tokens - 1")),
+        ("AC1",),
+    ),
+    SystemMutant(
+        "cached-tokens-of-last-admission",
+        "A resumed request reports the hit of its last admission, not of its first.",
+        SCHEDULER,
+        "Scheduler.schedule",
+        boolean("and", 2).naming("prefill_stats", "num_preemptions"),
+        kept("values", 0),
+        ("AC1", "LV1"),
+    ),
+    SystemMutant(
+        "removal-not-told",
+        "Nobody is told that a block handed out loses its entries.",
+        POOL,
+        "BlockPool._maybe_evict_cached_block",
+        doing("_emit_block_removed_events"),
+        dropped,
+        ("AC3",),
+    ),
+    SystemMutant(
+        "removal-told-once",
+        "Of several removed keys only the first is told.",
+        POOL,
+        "BlockPool._emit_block_removed_events",
+        doing("append"),
+        followed("return"),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "replaced-key-not-told",
+        "Nobody is told that a full block takes the place of the entry inside it.",
+        POOL,
+        _FULL,
+        doing("_emit_block_removed_events"),
+        dropped,
+        (),
+        equivalent="the entry inside comes back as the block's second key in the same step, which is told",
+    ),
+    SystemMutant(
+        "export-replacement-not-told",
+        "Nobody is told which entries an export takes the place of.",
+        POOL,
+        _PARTIAL,
+        doing("_emit_block_removed_events").nth(1, of=2),
+        dropped,
+        ("AC3",),
+    ),
+    SystemMutant(
+        "outgrown-entry-not-told",
+        "Nobody is told that a longer entry inside a block takes the place of a shorter one.",
+        POOL,
+        _PARTIAL,
+        doing("_emit_block_removed_events").nth(2, of=2),
+        dropped,
+        (),
+        equivalent="no block gets here: one with an entry inside is left, or copied, before a "
+        "longer one is registered",
+    ),
+    SystemMutant(
+        "inner-entry-not-told",
+        "Nobody is told of an entry inside a block.",
+        POOL,
+        _PARTIAL,
+        boolean("and", 2).naming("enable_kv_cache_events"),
+        becomes("False"),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "inner-entry-told-again",
+        "An entry inside a block is told again although it was there.",
+        POOL,
+        _PARTIAL,
+        boolean("and", 2).naming("enable_kv_cache_events"),
+        kept("values", 0),
+        ("AC3",),
+        hole=(
+            "AC3 judges what a reader of the events believes in the end; telling the same again changes "
+            "nothing."
+        ),
+    ),
+    SystemMutant(
+        "inner-entry-tokens-off",
+        "An event of an entry inside a block lists the tokens of the unit before too.",
+        POOL,
+        _PARENT,
+        binary("-", named("num_hash_blocks"), number(1)),
+        becomes("max(num_hash_blocks - 2, 0)"),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "inner-entry-parent-off",
+        "An event of an entry inside a block names the block itself as its parent.",
+        POOL,
+        _PARENT,
+        binary("-", named("num_hash_blocks"), number(2)),
+        part("right", edit=becomes("1")),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "full-block-parent-off",
+        "An event of full blocks names the first of them as their parent.",
+        POOL,
+        _FULL,
+        binary("-", named("num_cached_blocks"), number(1)),
+        kept("left"),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "full-block-tokens-off",
+        "An event of full blocks lists the tokens from the start of the prompt.",
+        POOL,
+        _FULL,
+        assigned("start_token_idx"),
+        part("value", edit=becomes("0")),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "event-of-wrong-group",
+        "An event of full blocks names the first group.",
+        POOL,
+        "BlockPool._build_block_stored_event",
+        named("kv_cache_group_id"),
+        becomes("0"),
+        ("AC3",),
+    ),
+    SystemMutant(
+        "reset-not-told",
+        "Nobody is told of a reset.",
+        POOL,
+        "BlockPool.reset_prefix_cache",
+        branch("enable_kv_cache_events"),
+        dropped,
+        ("AC3",),
+    ),
+    SystemMutant(
+        "events-told-twice",
+        "Events that were told are told again.",
+        POOL,
+        "BlockPool.take_events",
+        assigned("kv_event_queue"),
+        dropped,
+        ("AC3", "LV1"),
+        hole=(
+            "AC3 judges what a reader of the events believes in the end; telling the same again changes "
+            "nothing."
+        ),
+    ),
+)

@@ -1,0 +1,1 @@
+"""Counts how far the generated cases reached."""

@@ -1,0 +1,1 @@
+"""Makes a failing trace small and plain."""
