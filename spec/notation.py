@@ -58,11 +58,12 @@ class NotationError(TraceError):
 @dataclass(frozen=True, slots=True)
 class Word:
     """A field in the notation: its `name` in the dataclass, its `word`, whether its value stands alone
-    (`bare`), and how a value is written and read off the tokens that follow."""
+    (`bare`), what a value looks like (`shape`), how it is written, and how read off what follows."""
 
     name: str
     word: str
     bare: bool
+    shape: str
     default: Any
     write: Callable[[Any], str]
     read: Callable[[list[str]], Any]
@@ -71,6 +72,12 @@ class Word:
     def required(self) -> bool:
         """Whether the field has no default."""
         return self.default is dataclasses.MISSING
+
+    @property
+    def usage(self) -> str:
+        """How it stands in a line, in brackets where it may be left out."""
+        text = self.name.upper() if self.bare else f"{self.word} {self.shape}".rstrip()
+        return text if self.required else f"[{text}]"
 
 
 @lru_cache
@@ -86,7 +93,7 @@ def _word(field: dataclasses.Field[Any], kind: Any) -> Word:
     silent = (False,) if kind is bool else (None,) if kind in (int | None, str | None) and not nothing else ()
     if silent and field.default not in silent:
         raise TypeError(f"{field.name}: what is left out must be off or None, or have a word for it")
-    write, read = _SHAPES[kind]
+    shape, write, read = _SHAPES[kind]
 
     def written(value: Any) -> str:
         return nothing if value is None and nothing else write(value)
@@ -95,7 +102,12 @@ def _word(field: dataclasses.Field[Any], kind: Any) -> Word:
         return (tokens.pop(0) and None) if nothing and tokens[:1] == [nothing] else read(tokens)
 
     word = WORDS.get(field.name, field.name)
-    return Word(field.name, word, field.name in BARE, field.default, written, taken)
+    return Word(field.name, word, field.name in BARE, shape, field.default, written, taken)
+
+
+def usage(kind: Any) -> str:
+    """How the fields of a dataclass are written, as a pattern."""
+    return " ".join(word.usage for word in words(kind).values())
 
 
 def spelled(text: str) -> str:
@@ -132,7 +144,7 @@ def _number(tokens: list[str]) -> int:
     return int(token)
 
 
-def _items(parts: int, shape: str) -> tuple[Callable[[Any], str], Callable[[list[str]], Any]]:
+def _items(parts: int, shape: str) -> tuple[str, Callable[[Any], str], Callable[[list[str]], Any]]:
     def write(items: Any) -> str:
         return " ".join(f"{spelled(name)}:{'+'.join(map(str, numbers))}" for name, *numbers in items)
 
@@ -148,7 +160,7 @@ def _items(parts: int, shape: str) -> tuple[Callable[[Any], str], Callable[[list
             raise NotationError(f"wants {shape}, found {tokens[0] if tokens else 'nothing'}")
         return tuple(found)
 
-    return write, read
+    return f"{shape}...", write, read
 
 
 def _groups(tokens: list[str]) -> tuple[Group, ...]:
@@ -169,15 +181,15 @@ def _written_groups(groups: tuple[Group, ...]) -> str:
     return ", ".join(_written(group) + (f" x{times}" if times > 1 else "") for group, times in runs)
 
 
-_SHAPES: dict[Any, tuple[Callable[[Any], str], Callable[[list[str]], Any]]] = {
-    bool: (lambda value: "", lambda tokens: True),
-    int: (str, _number),
-    int | None: (str, _number),
-    str: (spelled, _text),
-    str | None: (spelled, _text),
+_SHAPES: dict[Any, tuple[str, Callable[[Any], str], Callable[[list[str]], Any]]] = {
+    bool: ("", lambda value: "", lambda tokens: True),
+    int: ("N", str, _number),
+    int | None: ("N", str, _number),
+    str: ("NAME", spelled, _text),
+    str | None: ("NAME", spelled, _text),
     tuple[tuple[str, int], ...]: _items(1, "NAME:TOKENS"),
     tuple[tuple[str, int, int], ...]: _items(2, "NAME:START+TOKENS"),
-    tuple[Group, ...]: (_written_groups, _groups),
+    tuple[Group, ...]: ("GROUP [xN], ...", _written_groups, _groups),
 }
 
 
@@ -333,7 +345,7 @@ def _fields(tokens: list[str], kind: type, what: str) -> dict[str, Any]:
 def _complete(found: dict[str, Any], kind: type, what: str) -> None:
     for word in words(kind).values():
         if word.required and word.name not in found:
-            raise NotationError(f"{what} needs {word.word}, see the words {', '.join(words(kind))}")
+            raise NotationError(f"{what} needs {word.word}, write {usage(kind)}")
 
 
 def _read(tokens: list[str], kind: type, what: str) -> dict[str, Any]:
@@ -351,9 +363,7 @@ def _read(tokens: list[str], kind: type, what: str) -> dict[str, Any]:
         elif bare:
             word = bare.pop(0)
         else:
-            known = [one.word for one in table.values() if not one.bare]
-            hint = f"use one of {', '.join(known)}" if known else "leave it out"
-            raise NotationError(f"{what} does not know {rest[0]}, {hint}")
+            raise NotationError(f"{what} does not know {rest[0]}, write {usage(kind) or 'nothing'}")
         if word.name in found:
             raise NotationError(f"{word.word} is said twice, keep one of them")
         try:

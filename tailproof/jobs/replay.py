@@ -11,15 +11,17 @@ from typing import Any
 
 import msgspec
 
-from adapters.codec import parse_trace, trace_document
+from adapters.codec import parse_trace, read_document, trace_document
 from spec.geometry import Geometry, GeometryError
+from spec.notation import lines
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, seek
 from tailproof.targets.opening import OpenTarget
 
-FORMAT = 1
+# Format 1 had the trace as a JSON object.
+FORMAT = 2
 _FIELDS = ("format", "tool", "target", "rule", "kind", "fingerprint", "message", "explanation", "trace")
 
 
@@ -83,7 +85,7 @@ def write(folder: Path, kept: ReplayFile) -> Path:
         "fingerprint": kept.fingerprint,
         "message": kept.message,
         "explanation": list(kept.explanation),
-        "trace": trace_document(kept.trace),
+        "trace": lines(kept.trace),
     }
     draft = path.with_suffix(f".{os.getpid()}.part")
     draft.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
@@ -92,7 +94,7 @@ def write(folder: Path, kept: ReplayFile) -> Path:
 
 
 def read(path: Path) -> ReplayFile:
-    """Read a replay file, or a bare trace.
+    """Read a replay file, or a bare trace, which may be text in the notation.
 
     Raises:
         TraceError: with one line, also when the file cannot be read.
@@ -101,10 +103,7 @@ def read(path: Path) -> ReplayFile:
         text = path.read_bytes()
     except OSError as problem:
         raise TraceError(f"cannot read: {problem.strerror}") from None
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise TraceError(f"not valid JSON: {problem}") from None
+    document = read_document(text)
     if not isinstance(document, dict) or "trace" not in document:
         kept = ReplayFile(parse_trace(document))
     else:
@@ -123,8 +122,8 @@ def read_named(path: Path) -> ReplayFile:
 
 def _parse(document: dict[str, Any]) -> ReplayFile:
     found = document.get("format")
-    if type(found) is not int or found != FORMAT:
-        raise TraceError(f"format: found {found!r}, this version reads format {FORMAT}")
+    if type(found) is not int or found not in (1, FORMAT):
+        raise TraceError(f"format: found {found!r}, this version reads formats 1 and {FORMAT}")
     for name in document:
         if name not in _FIELDS:
             raise TraceError(f"unknown field {name!r}, known are {', '.join(_FIELDS)}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+import textwrap
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from spec import notation
-from spec.notation import NotationError, lines, parse, text, words
+from spec.notation import NotationError, lines, parse, text, usage, words
 from spec.trace import STEPS, Configuration, Group, Settle, Submit, Trace
 from tailproof.generate.core import case
 from tailproof.generate.store import store_case
@@ -156,7 +158,7 @@ HEAD = "groups full 4, mamba 4\nunit 2\n"
         ("unit 2\nrun", "line 2: the setting needs groups"),
         (
             "groups full 4 block 2\nunit 2",
-            "line 1: the setting: groups a group does not know block, use one of draft",
+            "line 1: the setting: groups a group does not know block, write KIND BLOCK [draft]",
         ),
         (f"{HEAD}unit 3\nrun", "line 3: unit has been said before, keep one of them"),
         ("groups full 4\nunit two", "line 2: the setting: unit wants a number, found two"),
@@ -169,8 +171,11 @@ HEAD = "groups full 4, mamba 4\nunit 2\n"
         (f"{HEAD}submit A prompt a:4 media i:3", "line 3: submit: media wants NAME:START+TOKENS, found i:3"),
         (f"{HEAD}submit A prompt a:4 outputs", "line 3: submit: outputs wants a number, but nothing follows"),
         (f"{HEAD}submit A prompt a:4 outputs 1 outputs 2", "line 3: outputs is said twice, keep one of them"),
-        (f"{HEAD}submit A a:4", "line 3: submit does not know a:4, use one of prompt, outputs"),
-        (f"{HEAD}kill_master now", "line 3: kill_master does not know now, leave it out"),
+        (
+            f"{HEAD}submit A a:4",
+            "line 3: submit does not know a:4, write ID prompt NAME:TOKENS... [outputs N]",
+        ),
+        (f"{HEAD}kill_master now", "line 3: kill_master does not know now, write nothing"),
         (f'{HEAD}submit "A prompt a:4', "line 3: a quote is not closed"),
         (f'{HEAD}submit "\\x" prompt a:4', 'line 3: submit: id "\\x" is no name in quotes'),
         (f"format 2\n{HEAD}run", "line 1: format 2 is not supported, this version reads format 1"),
@@ -182,3 +187,31 @@ def test_what_is_wrong_is_told_in_one_line(wrong: str, told: str) -> None:
         parse(wrong)
     assert str(refused.value).startswith(told)
     assert "\n" not in str(refused.value)
+
+
+CONTRACT = Path(__file__).resolve().parents[2] / "docs" / "contract.md"
+
+
+def section() -> str:
+    """What the contract document says of the notation."""
+    return CONTRACT.read_text(encoding="utf-8").split("\n## The notation\n")[1].split("\n## ")[0]
+
+
+def test_the_document_shows_how_each_line_is_written() -> None:
+    rows = dict(re.findall(r"^\| ([a-z_ ]+) \| `(.*)` \|$", section(), flags=re.MULTILINE))
+    steps = {name: f"{name} {usage(kind)}".strip() for name, kind in STEPS.items()}
+    assert rows == {"setting": usage(Configuration), "each group": usage(Group), **steps}
+    spelled = {
+        (word.word, word.name) for kind in KINDS for word in words(kind).values() if word.word != word.name
+    }
+    assert spelled == {("export", "checkpoint_alignment"), ("sliding_window", "window")}
+    for pair in spelled:
+        assert "`{}` is `{}`".format(*pair) in section()
+
+
+def test_the_example_of_the_document_is_read() -> None:
+    example = re.search(r"\n\n((?:    .*\n)+)", section())
+    assert example
+    trace = parse(textwrap.dedent(example[1]))
+    assert [step.id for step in trace.submits()] == ["A", "B"]
+    assert trace.note == "a prompt, and the same again"

@@ -55,7 +55,7 @@ class Play:
     @property
     def path(self) -> Path:
         """The file of the trace."""
-        return FOLDER / "traces" / f"{self.name}.json"
+        return FOLDER / "traces" / f"{self.name}.txt"
 
     @property
     def tier(self) -> str:
@@ -121,7 +121,7 @@ def load(folder: Path) -> Bank:
         index = msgspec.json.decode((folder / "index.json").read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as problem:
         raise BankError(f"{folder / 'index.json'}: {problem}") from None
-    files = {path.stem: path for path in sorted((folder / "traces").glob("*.json"))}
+    files = {path.stem: path for path in sorted((folder / "traces").glob("*.txt"))}
     problems = _Problems()
     problems.note(index.format != FORMAT, f"format {index.format} is not supported, use {FORMAT}")
     for case in index.cases:
