@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from reference.engine import SlowEngine
+from reference.store_engine import StoreEngine
 from tailproof.targets.opening import FAULTS, Target
 
-ENGINES: dict[str, type[SlowEngine]] = {}
+
+class KeepsLocal(StoreEngine):
+    """A shorter local hit stays whole, off the alignment or not."""
+
+    def kept_of_local(self, hit: int) -> int:
+        return hit
+
+
+ENGINES: dict[str, type[SlowEngine]] = {"keeps-local": KeepsLocal}
 
 
 def engine_of(name: str) -> type[SlowEngine]:

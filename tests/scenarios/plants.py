@@ -4,6 +4,7 @@
     plant 5 scheduled.0.end 20             inside a field
     plant 5 published + 1 12 B             one more; `- 1 12 B` one less, alone: none
     plant 5 withdrawn 1 18 A, 0 4 A        these and no others
+    plant 4 finished @6.finished           what another observation has there
     plant end 5                            the run ends behind observation 5
     plant copy 4 5                         observations 4 and 5 once more
     plant add 3 settle                     an empty observation, of step 3 of the trace
@@ -15,6 +16,7 @@ A value is its fields in order, those with a default by name.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 import types
 import typing
@@ -39,8 +41,16 @@ def planted(seen: Sequence[Observation], plants: Sequence[str]) -> list[Observat
             run.append(_broken_off(run[-1], Failure(rest[0], rest[1], place="".join(rest[2:3]))))
         else:
             at = len(run) - 1 if first == "last" else int(first)
-            run[at] = _changed(run[at], Observation, rest[0].split("."), rest[1:])
+            taken = [_at(run, one[1:].split(".")) for one in rest[1:] if re.match(r"@\d+\.", one)]
+            run[at] = _changed(run[at], Observation, rest[0].split("."), taken or rest[1:])
     return run
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    """What a path leads to."""
+    for name in path:
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value
 
 
 def _broken_off(last: Observation, failure: Failure) -> Observation:
@@ -51,7 +61,7 @@ def _broken_off(last: Observation, failure: Failure) -> Observation:
     return Observation(**kept, store=store, failure=failure)
 
 
-def _changed(value: Any, kind: Any, path: Sequence[str], tokens: list[str]) -> Any:
+def _changed(value: Any, kind: Any, path: Sequence[str], tokens: list[Any]) -> Any:
     """A value with that changed which a path leads to."""
     kind = _there(kind)
     if not path:
@@ -71,9 +81,11 @@ def _there(kind: Any) -> Any:
     return kind
 
 
-def _new(value: Any, kind: Any, tokens: list[str]) -> Any:
+def _new(value: Any, kind: Any, tokens: list[Any]) -> Any:
     if tokens == ["none"]:
         return None
+    if tokens and not isinstance(tokens[0], str):
+        return tokens[0]
     if typing.get_origin(kind) is not tuple:
         return _value(kind, tokens)
     inner = typing.get_args(kind)[0]
@@ -115,3 +127,19 @@ def _value(kind: Any, tokens: list[str]) -> Any:
         values[name] = _value(hints[name], rest[:end])
         rest = rest[end:]
     return kind(**values)
+
+
+def shown(value: Any) -> str:
+    """A value as a plant would write it."""
+    if isinstance(value, tuple):
+        return ", ".join(map(shown, value)) or "nothing"
+    if not dataclasses.is_dataclass(value):
+        return str(value)
+    parts = []
+    for field in dataclasses.fields(value):
+        found = getattr(value, field.name)
+        if field.default is dataclasses.MISSING:
+            parts.append(shown(found))
+        elif found != field.default:
+            parts.append(f"{field.name} {shown(found)}")
+    return " ".join(parts)

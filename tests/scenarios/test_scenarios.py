@@ -5,7 +5,9 @@ of the notation of a trace (`docs/contract.md`) and
 
     on reference reference+FAULT    the targets; a fault may be of `engines.py`, or mistakes of the split
     line 0.32 0.33                  the release lines whose known faults are asked; `none` for nothing known
-    tell steps explanation pins     what is told beside the findings; or fields of observations
+    tell steps explanation          what is told beside the findings: `explanation` of the first, `CH1` of the
+                                    first of that rule, `pins` in the steps, fields of observations (`free`),
+                                    `comparisons`: what each of them finds
     plant ...                       a change of what was seen (`plants.py`)
     units 4 2                       what the workers say of their units
 
@@ -15,9 +17,8 @@ Where a block has no steps, or says nothing of the setting, those of the block b
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from reference.store_oracle import oracles
 from spec.geometry import Geometry, GeometryError
 from spec.notation import parse
 from spec.observation import Observation, Outcome
@@ -32,11 +34,12 @@ from spec.trace import Trace, TraceError
 from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence, IncompleteError
 from tailproof.judge.lockstep import divergences
+from tailproof.judge.step import COMPARISONS, Comparison, Step
 from tailproof.known.explain import Known
 from tailproof.known.model import load
 from tailproof.targets.opening import ReferenceTarget, Target
 from tests.scenarios.engines import engine_of
-from tests.scenarios.plants import planted
+from tests.scenarios.plants import planted, shown
 
 FOLDER = Path(__file__).parent
 RULE = "----"
@@ -135,18 +138,26 @@ def _of_target(question: Question, trace: Trace, name: str) -> Iterator[str]:
     if "steps" in question.tell:
         judged = outcome if first is None else Outcome(outcome.observations[: first.index + 1])
         yield from happened(trace, judged, pins="pins" in question.tell)
-    raw = [name for name in question.tell if name in {one.name for one in dataclasses.fields(Observation)}]
-    for index, one in enumerate(seen):
-        yield from (f"step {index}: {name} {getattr(one, name)}" for name in raw if getattr(one, name))
-    told: dict[tuple[str, ...], list[str]] = {}
+    for name in (name for name in question.tell if hasattr(Observation, name)):
+        last: object = None
+        for index, one in enumerate(seen):
+            value = getattr(one, name)
+            if value != last and value not in (None, ()):
+                yield f"step {index}: {name} {shown(value)}"
+            last = value
+    texts_of: dict[tuple[str, ...], list[str]] = {}
     for line in question.lines:
-        told.setdefault(tuple(map(_told, found[line])) or ("found nothing",), []).append(line)
-    for texts, lines in told.items():
+        texts_of.setdefault(tuple(map(_told, found[line])) or ("found nothing",), []).append(line)
+    for texts, lines in texts_of.items():
         if len(question.lines) > 1:
             yield f"line {' '.join(lines)}:"
         yield from texts
-    if "explanation" in question.tell and first is not None:
-        yield from explain_divergence(trace, outcome, first)
+    if "comparisons" in question.tell:
+        yield from (f"red {one}: {', '.join(kinds)}" for one, kinds in red(trace, seen).items())
+    for one in found[question.lines[0]]:
+        if isinstance(one, Divergence) and (one is first and "explanation" in question.tell or one.rule in question.tell):
+            yield from explain_divergence(trace, outcome, one)
+            return
 
 
 def _found(trace: Trace, outcome: Outcome, line: str) -> Iterator[Divergence | str]:
@@ -162,6 +173,24 @@ def _told(one: Divergence | str) -> str:
         return one
     known = f", known {one.fault}" if one.fault else ""
     return f"found {one.rule} {one.finding.kind} in step {one.index}{known}: {one.finding.message}"
+
+
+def red(trace: Trace, seen: Sequence[Observation]) -> dict[str, list[str]]:
+    """What each comparison finds in the first step in which one finds something."""
+    engines = oracles(trace)
+    for observation in seen:
+        oracle = engines[observation.engine]
+        step = Step(observation, oracle.forecast(observation), oracle)
+        kinds = {name_of(one): [f"{found.rule} {found.kind}" for found in one(step)] for one in COMPARISONS}
+        if any(kinds.values()):
+            return {name: found for name, found in kinds.items() if found}
+        oracle.adopt(observation, step.expected)
+    return {}
+
+
+def name_of(comparison: Comparison) -> str:
+    """A comparison by its module and its name."""
+    return f"{comparison.__module__.rpartition('.')[2]}.{comparison.__name__}"
 
 
 @lru_cache(maxsize=64)
@@ -197,6 +226,6 @@ def test_a_scenario_shows_what_its_file_says(name: str, number: int, pytestconfi
             path.write_text(rewritten(text), encoding="utf-8")
         return
     block = blocks(text, name)[number]
-    shown = answered(block.question)
-    diff = difflib.unified_diff(block.due, shown, "expected", "got", lineterm="", n=1)
-    assert shown == block.due, "\n".join((f"{block.place}, rewrite with --rewrite:", *diff))
+    got = answered(block.question)
+    diff = difflib.unified_diff(block.due, got, "expected", "got", lineterm="", n=1)
+    assert got == block.due, "\n".join((f"{block.place}, rewrite with --rewrite:", *diff))
