@@ -129,3 +129,8 @@ class History:
         """Whether it begins, now or later, with the first `position` tokens of another request."""
         reach = min(len(self.ahead), len(other.ahead)) * unit
         return position <= reach and self.number(position, unit) == other.number(position, unit)
+
+
+def live(histories: Mapping[str, History], engine: int) -> list[History]:
+    """The requests of an engine that have arrived and not ended."""
+    return [one for one in histories.values() if one.state != "finished" and one.submit.engine == engine]

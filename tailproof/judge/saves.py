@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reference.cache import Key
+from reference.forecast import ChunkForecast, Forecast, Owed
 from reference.history import History
-from reference.oracle import ChunkForecast, Forecast
-from reference.store_forecast import Owed
 from spec.observation import Entry, Observation, Transfer
 from spec.tail import completes, tail_span
 from spec.trace import Configuration

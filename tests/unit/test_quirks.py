@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reference.cache import SlowCache
 from reference.history import History, Prefixes
+from reference.oracle import oracles
 from reference.publish import publications
-from reference.store_oracle import oracles
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GeometryError
 from spec.observation import Entry, FailedRead, Finished, Observation, Outcome

@@ -7,8 +7,8 @@ Source: vllm/v1/core/single_type_kv_cache_manager.py, `cache_blocks`, `_cache_pa
 
 from __future__ import annotations
 
+from reference.forecast import ChunkForecast
 from reference.history import History
-from reference.oracle import ChunkForecast
 from reference.publish import publications
 from spec.geometry import Geometry, GroupGeometry
 from spec.lookup import window_blocks

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reference.forecast import ChunkForecast
 from reference.history import History
-from reference.oracle import ChunkForecast
 from spec.chunking import can_export
 from spec.geometry import Geometry
 from spec.trace import Configuration

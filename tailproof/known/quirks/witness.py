@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from reference.cache import Key
-from reference.oracle import ChunkForecast
+from reference.forecast import ChunkForecast
 from spec.trace import ResetLocal
 from tailproof.judge.step import Step
 
