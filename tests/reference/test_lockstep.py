@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from spec.rules import RULES
-from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
 from tailproof.generate.core import case
 from tailproof.judge.lockstep import compare
 from tailproof.planted.reference import MUTANTS
@@ -44,47 +43,3 @@ def test_each_planted_fault_is_caught_under_its_rule(fault: str) -> None:
 def test_the_same_seed_gives_the_same_cases_and_other_seeds_others() -> None:
     assert [case(5, index) for index in range(50)] == [case(5, index) for index in range(50)]
     assert [case(5, index) for index in range(50)] != [case(6, index) for index in range(50)]
-
-
-def test_an_evicted_entry_is_judged_only_when_the_pool_has_room() -> None:
-    """The same lost entry breaks RT1 in a large pool and is a choice in one too small for everything."""
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (
-        Submit("A", (("a", 20),)),
-        Settle(),
-        Submit("B", (("b", 20),)),
-        Settle(),
-    )
-    opened = open_target(Target.parse("reference+loses-entry"), lambda line: None)
-    for blocks, due in ((512, "RT1"), (8, None)):
-        trace = Trace(Configuration(groups, 2, blocks=blocks), steps)
-        divergence = compare(trace, opened.run(trace))
-        assert (divergence and divergence.rule) == due
-
-
-def test_a_next_turn_reuses_what_the_outputs_left() -> None:
-    """Dense retention keeps a state at each block end of the decode: the next turn hits past the prompt."""
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (
-        Submit("A", (("a", 20),), outputs=15),
-        Settle(),
-        Submit("B", (("@A", 35), ("b", 3))),
-        Settle(),
-    )
-    opened = open_target(Target.parse("reference"), lambda line: None)
-    for retention, hit in ((None, 32), (0, 18)):
-        trace = Trace(Configuration(groups, 2, retention=retention), steps)
-        outcome = opened.run(trace)
-        assert compare(trace, outcome) is None
-        assert [item.local for seen in outcome.observations for item in seen.admitted] == [0, hit]
-
-
-def test_a_reset_with_running_requests_starts_them_again() -> None:
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (Submit("A", (("a", 20),), outputs=8), Run(9), ResetLocal(running=True), Settle())
-    opened = open_target(Target.parse("reference"), lambda line: None)
-    trace = Trace(Configuration(groups, 2), steps)
-    outcome = opened.run(trace)
-    assert compare(trace, outcome) is None
-    admitted = [item.request for seen in outcome.observations for item in seen.admitted]
-    assert admitted == ["A", "A"]

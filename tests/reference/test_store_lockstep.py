@@ -8,7 +8,7 @@ from spec.rules import RULES
 from tailproof.generate.store import store_case
 from tailproof.judge.lockstep import compare
 from tailproof.planted.reference_store import STORE_MUTANTS
-from tailproof.targets.opening import Target, open_target
+from tailproof.targets.opening import Target, TargetNameError, open_target
 
 OWNER = {fault: rule.id for rule in RULES.values() for fault in rule.store_faults}
 CASES = 300
@@ -33,3 +33,8 @@ def test_each_planted_fault_is_caught_under_its_rule(fault: str) -> None:
         if OWNER[fault] in found:
             return
     raise AssertionError(f"{fault} gave {found or 'no finding'}, due was {OWNER[fault]}")
+
+
+def test_an_unknown_fault_names_those_near_it() -> None:
+    with pytest.raises(TargetNameError, match="pins-nothing"):
+        Target.parse("reference+pins-nothin")

@@ -4,9 +4,9 @@
     plant 5 scheduled.0.end 20             inside a field
     plant 5 published + 1 12 B             one more; `- 1 12 B` one less, alone: none
     plant 5 withdrawn 1 18 A, 0 4 A        these and no others
-    plant 4 finished @6.finished           what another observation has there
+    plant 4 finished @6.finished           what observations have there, joined
     plant end 5                            the run ends behind observation 5
-    plant copy 4 5                         observations 4 and 5 once more
+    plant copy 4 5                         observations 4 and 5 as they were, once more
     plant add 3 settle                     an empty observation, of step 3 of the trace
     plant fails stuck "nothing moves"      it breaks off behind that; a place may follow
 
@@ -34,7 +34,7 @@ def planted(seen: Sequence[Observation], plants: Sequence[str]) -> list[Observat
         if first == "end":
             del run[int(rest[0]) + 1 :]
         elif first == "copy":
-            run += run[int(rest[0]) : int(rest[-1]) + 1]
+            run += seen[int(rest[0]) : int(rest[-1]) + 1]
         elif first == "add":
             run.append(Observation(int(rest[0]), rest[1]))
         elif first == "fails":
@@ -42,6 +42,8 @@ def planted(seen: Sequence[Observation], plants: Sequence[str]) -> list[Observat
         else:
             at = len(run) - 1 if first == "last" else int(first)
             taken = [_at(run, one[1:].split(".")) for one in rest[1:] if re.match(r"@\d+\.", one)]
+            if len(taken) > 1:
+                taken = [tuple(one for part in taken for one in part)]
             run[at] = _changed(run[at], Observation, rest[0].split("."), taken or rest[1:])
     return run
 
