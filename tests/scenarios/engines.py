@@ -9,11 +9,12 @@ import re
 from dataclasses import replace
 
 from reference.cache import Key, Lookup
-from reference.engine import SlowEngine
+from reference.engine import Plan, SlowEngine
 from reference.history import History
 from reference.publish import Publications
-from reference.store_engine import StoreEngine
+from reference.session import Fault
 from reference.store_jobs import Place, Tracker
+from reference.store_side import StoreSide
 from reference.wrong_lookups import bounded_by_the_one_before
 from spec.lookup import window_blocks
 from spec.observation import Entry, Event, FailedRead, Observation, Scheduled
@@ -23,7 +24,7 @@ from tailproof.known.quirks.split import Prefill, smallest_block, split_end
 from tailproof.targets.opening import FAULTS, Target
 
 
-def engine_of(name: str) -> type[SlowEngine]:
+def engine_of(name: str) -> Fault:
     """The engine of a target `reference`, `reference+FAULT`, `reference+NAME` of an engine of this module, or
     `reference+split.MISTAKE`, one or more.
     """
@@ -224,9 +225,9 @@ class Extending(RegistersAt):
         """Where the chunk that is registered begins."""
         return history.computed
 
-    def _begin(self, history: History, found: Lookup, plan: object) -> bool:
+    def begin(self, history: History, found: Lookup, plan: Plan) -> bool:
         history.computed = found.hit
-        return super()._begin(history, found, plan)  # type: ignore[arg-type]
+        return super().begin(history, found, plan)
 
     def place(self, history: History, left: Publications) -> int:
         block, start = self.geometry.mamba_block, history.computed
@@ -382,14 +383,14 @@ class Bounded(SlowEngine):
         return replace(found, hit=bounded_by_the_one_before(self.geometry, history, self.cache.visible))
 
 
-def below(engine: SlowEngine, history: History, hit: int, keys: set[Key]) -> int:
+def below(engine: SlowEngine | StoreSide, history: History, hit: int, keys: set[Key]) -> int:
     """The greatest length below a hit that has a state, 0 for none."""
     serves = [engine.cache.states(history, group, keys) for group in engine.geometry.mamba]
     grid = engine.geometry.grid
     return next((at for at in range(hit - grid, 0, -grid) if all(one(at) for one in serves)), 0)
 
 
-class StoreBounded(StoreEngine):
+class StoreBounded(StoreSide):
     """The lookup in the store scans each layout only to its margin past the one before it."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -397,7 +398,7 @@ class StoreBounded(StoreEngine):
         return replace(found, hit=bounded_by_the_one_before(self.geometry, history, keys))
 
 
-class StoreBelowTheBound(StoreEngine):
+class StoreBelowTheBound(StoreSide):
     """The lookup in the store ends at the last state below what the bounded one gives."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -406,7 +407,7 @@ class StoreBelowTheBound(StoreEngine):
         return replace(found, hit=below(self, history, bounded, keys))
 
 
-class StoreAskedShort(StoreEngine):
+class StoreAskedShort(StoreSide):
     """The store is asked for keys up to the last alignment, less `short` alignments."""
 
     short = 0
@@ -431,18 +432,18 @@ class StoreAskedShorter(StoreAskedShort):
 # Saves.
 
 
-class SavesNoStates(StoreEngine):
+class SavesNoStates(StoreSide):
     """No state is saved."""
 
     def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
         return []
 
 
-class SavesNoExports(StoreEngine):
+class SavesNoExports(StoreSide):
     """Exported states are not saved."""
 
     def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
-        left = self.publications(history, item.start, item.end, item.drafts)
+        left = self.engine.publications(history, item.start, item.end, item.drafts)
         places = super().state_places(history, item, tracker)
         return [place for place in places if place[1] != left.export]
 
@@ -487,15 +488,15 @@ class TellsOfNothing(SlowEngine):
         return (*(events or ()), Event("stored", (), 0, tokens)) if new else events
 
 
-class KeepsLocal(StoreEngine):
+class KeepsLocal(StoreSide):
     """A shorter local hit stays whole, off the alignment or not."""
 
     def kept_of_local(self, hit: int) -> int:
         return hit
 
 
-OWN: dict[str, type[SlowEngine]] = {
+OWN: dict[str, Fault] = {
     re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower(): one
     for name, one in list(globals().items())
-    if isinstance(one, type) and issubclass(one, SlowEngine) and one.__module__ == __name__
+    if isinstance(one, type) and issubclass(one, SlowEngine | StoreSide) and one.__module__ == __name__
 }
