@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
@@ -10,9 +11,13 @@ from spec.observation import Observation, Outcome
 from spec.trace import Trace
 from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence, IncompleteError
-from tailproof.judge.lockstep import divergences
+from tailproof.judge.lockstep import compare, divergences, exercised
 from tailproof.judge.step import COMPARISONS, Comparison, Step
 from tailproof.known.explain import Known
+from tailproof.reach.core import TIGHT, axes
+from tailproof.reach.coverage import Coverage
+from tailproof.reach.store import StoreReach, store_axes
+from tailproof.reach.table import Table
 from tailproof.targets.opening import ReferenceTarget, Target
 from tests.scenarios.blocks import BASELINE, RULE, Question, blocks
 from tests.scenarios.engines import engine_of
@@ -73,6 +78,8 @@ def _on(question: Question, name: str) -> Iterator[str]:
         if len(question.lines) > 1:
             yield f"line {' '.join(lines)}:"
         yield from texts
+    if "reach" in question.tell:
+        yield from _reach(trace, outcome)
     if "comparisons" in question.tell:
         yield from (f"red {one}: {kinds}" for one, kinds in _red(trace, outcome.observations))
     wanted = (one for one in each[question.lines[0]][0] if {one.rule, "explanation"} & {*question.tell})
@@ -94,6 +101,30 @@ def _fields(question: Question, seen: Sequence[Observation]) -> Iterator[str]:
             if value != last and value not in (None, ()):
                 yield f"step {index}: {name} {shown(value)}".rstrip()
             last = value
+
+
+def _reach(trace: Trace, outcome: Outcome) -> Iterator[str]:
+    """What a case counts for: its features, what it met, and the rules that it could have seen broken."""
+    coverage, store, rules = Coverage(), StoreReach(), Counter[str]()
+    coverage.case(trace)
+    store.case(trace)
+
+    def visit(step: Step) -> None:
+        coverage.step(trace, step.observation, step.expected)
+        store.step(trace, step.observation, step.expected)
+        rules.update(exercised(step))
+
+    compare(trace, outcome, visit)
+    whole = trace.configuration.store != "off"
+    features = store_axes(trace.configuration) if whole else axes(trace)
+    table: Table = store if whole else coverage.reach
+    met = [f"{table.totals[phase]} {phase}" for phase in table.phases if table.totals[phase]]
+    yield f"features: {'; '.join(features)}"
+    yield f"met: {'; '.join(met) or 'nothing'}"
+    tight = coverage.reach.counts[TIGHT]
+    if not whole and any(tight.values()):
+        yield f"without room: {'; '.join(f'{number} {phase}' for phase, number in tight.items() if number)}"
+    yield f"exercised: {', '.join(f'{rule} {rules[rule]}' for rule in sorted(rules))}"
 
 
 def _red(trace: Trace, seen: Sequence[Observation]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,8 @@ What is asked are lines of the notation of a trace (`docs/contract.md`) and
     line 0.32 0.33                  the release lines whose known faults are asked; `none` for nothing known
     tell steps explanation          what is told beside the findings: `explanation` of the first, `CH1` of the
                                     first of that rule, `pins` in the steps, fields of observations (`free`),
-                                    `comparisons`: what each of them finds; `found` for nothing more
+                                    `comparisons`: what each of them finds, `reach`: what the case counts for;
+                                    `found` for nothing more
     plant ...                       a change of what was seen (`plants.py`)
     units 4 2                       what the workers say of their units
     beside FAULT: RULE KIND         the finding is new, on every release line that has this known fault
