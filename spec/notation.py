@@ -214,6 +214,12 @@ def step_line(step: Step) -> str:
     return f"{NAMES[type(step)]} {_written(step)}".rstrip()
 
 
+def setting_line(configuration: Configuration) -> str:
+    """A setting, as one line."""
+    groups, *settings = _clauses(configuration)
+    return f"{groups}; {', '.join(settings)}"
+
+
 def lines(trace: Trace) -> list[str]:
     """A trace in the notation, line by line."""
     found = [f"format {trace.format}"] if trace.format != FORMAT else []

@@ -8,7 +8,7 @@ from reference.forecast import AdmissionForecast
 from reference.history import History
 from reference.oracle import Oracle
 from spec.observation import Entry, Observation, Outcome, StoreView, Transfer
-from spec.trace import Configuration, DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
+from spec.trace import DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
 from spec.trace import Step as TraceStep
 from tailproof.explain.evidence import KINDS
 from tailproof.explain.words import count, places
@@ -24,23 +24,6 @@ _ACTIONS = {
     "part": "fail for their last key",
     "full": "find no room",
 }
-
-
-def store_setting(configuration: Configuration) -> list[str]:
-    """What a configuration says of the store, in words; nothing without one."""
-    if configuration.store == "off":
-        return []
-    roles = " and ".join(configuration.roles)
-    parts = [f"{'two engines on one store' if configuration.second != 'off' else 'a store'} ({roles})"]
-    if configuration.lookup_async:
-        parts.append("lookups beside the schedule")
-    if configuration.decode_saves:
-        parts.append("decoded KV is saved too")
-    if configuration.receivers > 1:
-        parts.append(f"{configuration.receivers} loading threads")
-    if configuration.load_failures == "fail":
-        parts.append("a failed load ends its request")
-    return parts
 
 
 def meddling(step: TraceStep) -> str | None:

@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from reference.forecast import AdmissionForecast
 from reference.oracle import Oracle, oracles
 from spec.geometry import Geometry
+from spec.notation import setting_line
 from spec.observation import Observation, Outcome
 from spec.rules import RULES
-from spec.trace import TURN, Abort, Configuration, Submit, Trace, prompt_length
+from spec.trace import TURN, Abort, Submit, Trace, prompt_length
 from tailproof.explain.argument import argument
 from tailproof.explain.axis import Mark, Span, draw
 from tailproof.explain.evidence import KINDS, Evidence, Registration
-from tailproof.explain.store import entries, is_still, meddling, shown, standing, store_setting
+from tailproof.explain.store import entries, is_still, meddling, shown, standing
 from tailproof.explain.words import LISTED, count, places
 from tailproof.judge.findings import Divergence
 from tailproof.judge.saves import learned_junction
@@ -24,7 +25,6 @@ _MOST_LINES = 16
 _LEAST_EVENTS = 4
 _ARRIVES = " arrives with "
 _WIDTH = 72
-_DEFAULTS = Configuration(groups=(), unit=1)
 
 _LIES_AT = re.compile(r'File "[^"]*/((?:vllm|adapters|torch)/)')
 
@@ -39,7 +39,7 @@ def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -
         f"{rule.id} is broken: {divergence.finding.message}.",
         f"The rule: {rule.statement}",
         f"Why it matters: {rule.reason}",
-        f"Setting: {setting(trace.configuration)}.",
+        f"Setting: {setting_line(trace.configuration)}",
     ]
     told, reasons = _story(trace, outcome, divergence)
     picture = _picture(trace, outcome, divergence)
@@ -62,55 +62,6 @@ def _shortened(lines: list[str], room: int) -> list[str]:
     kept = [line for at, line in enumerate(lines) if at not in gone]
     kept.insert(min(gone), f"({left_out} lines left out)")
     return kept
-
-
-def setting(configuration: Configuration) -> str:
-    """A configuration in words; what is left at its default and means nothing is left out."""
-    geometry = Geometry.of(configuration)
-    parts = [f"U {geometry.unit}", f"Mamba block {geometry.mamba_block}"]
-    blocks = sorted({group.block for group in geometry.attention} - {geometry.mamba_block})
-    parts.extend(f"attention block {block}" for block in blocks)
-    for group in configuration.groups:
-        if group.kind == "window":
-            parts.append(f"a sliding window of {group.window} in blocks of {group.block}")
-    if configuration.dcp > 1:
-        parts.append(f"DCP {configuration.dcp}")
-    if configuration.eagle:
-        drafts = [
-            f"{index} (replicated)" if group.replicated else str(index)
-            for index, group in enumerate(configuration.groups)
-            if group.draft
-        ]
-        marked = f"group {', '.join(drafts)} marked as draft" if drafts else "no group marked"
-        plural = "" if configuration.speculative == 1 else "s"
-        own = " in modules of their own" if configuration.multi_module else ""
-        parts.append(f"EAGLE with {configuration.speculative} draft{plural}{own}, {marked}")
-    else:
-        parts.append("no EAGLE")
-    if geometry.hash_lookahead:
-        plural = "" if geometry.hash_lookahead == 1 else "s"
-        parts.append(f"hashes that cover {geometry.hash_lookahead} more token{plural}")
-    alignment = geometry.mamba[0].checkpoint_alignment
-    parts.append("states at chunk ends" if alignment is None else f"exports aligned to {alignment}")
-    retention = configuration.retention
-    parts.append("dense retention" if retention is None else f"retention {retention}")
-    if geometry.junctions:
-        parts.append("junction checkpoints")
-    for name, text in (
-        ("budget", "{} tokens a step"),
-        ("long_prefill", "at most {} tokens of a long prefill a step"),
-        ("blocks", "a pool of {} blocks"),
-        ("live", "at most {} running"),
-        ("policy", "policy {}"),
-    ):
-        if getattr(configuration, name) != getattr(_DEFAULTS, name):
-            parts.append(text.format(getattr(configuration, name)))
-    if configuration.asynchronous:
-        parts.append("asynchronous scheduling")
-    if configuration.events:
-        parts.append("KV events")
-    parts.extend(store_setting(configuration))
-    return ", ".join(parts)
 
 
 def happened(trace: Trace, outcome: Outcome, *, pins: bool = False) -> list[str]:

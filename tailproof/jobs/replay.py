@@ -14,8 +14,10 @@ import msgspec
 from adapters.codec import parse_trace, read_document, trace_document
 from spec.geometry import Geometry, GeometryError
 from spec.notation import lines
+from spec.observation import Outcome
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
+from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, seek
 from tailproof.targets.opening import OpenTarget
@@ -50,11 +52,25 @@ class ReplayFile:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay: `verdict` FIXED, FAILED or ERROR, with one line of `detail`."""
+    """The result of a replay: `verdict` FIXED or FAILED, with one line of `detail`, the `outcome` of the run,
+    and the divergence, explained as of now."""
 
     verdict: str
     detail: str
+    outcome: Outcome
     divergence: Divergence | None = None
+
+    def story(self, kept: ReplayFile) -> list[str]:
+        """What each step did in words, up to the divergence."""
+        seen = self.outcome.observations
+        end = len(seen) if self.divergence is None else self.divergence.index + 1
+        return happened(kept.trace, Outcome(seen[:end]))
+
+    def explanation(self, kept: ReplayFile) -> list[str]:
+        """The argument: as recorded, and where nothing is, that of this run; nothing when no rule broke."""
+        if self.divergence is None or kept.explanation:
+            return list(kept.explanation if self.divergence else ())
+        return explain_divergence(kept.trace, self.outcome, self.divergence)
 
 
 def fingerprint(rule: str, kind: str, trace: Trace) -> str:
@@ -150,11 +166,11 @@ def replay(opened: OpenTarget, kept: ReplayFile, explainer: Explainer | None = N
     outcome = opened.run(kept.trace)
     divergence = seek(kept.trace, outcome, kept.rule, kept.kind, explainer)
     if divergence is None:
-        return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace")
+        return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace", outcome)
     finding = divergence.finding
     text = f"{finding.rule}: {finding.message}"
     if kept.rule and (finding.rule, finding.kind) != (kept.rule, kept.kind):
         text = f"{text} (recorded was {kept.rule} {kept.kind})"
     if divergence.fault:
         text = f"{text} (known: {divergence.fault})"
-    return Replayed("FAILED", text, divergence)
+    return Replayed("FAILED", text, outcome, divergence)

@@ -330,21 +330,11 @@ class NoWindowOfCheckpoint(SlowEngine):
 
 
 class NoState(SlowEngine):
-    """No Mamba state is registered at `lost`."""
-
-    def lost(self, history: History) -> int:
-        """Where."""
-        return self.geometry.checkpoint(history.prompt)
+    """No Mamba state is registered at the checkpoint."""
 
     def published(self, history: History, left: Publications) -> set[Place]:
-        return set(left.must) - {(group.index, self.lost(history)) for group in self.geometry.mamba}
-
-
-class NoBoundary(NoState):
-    """No state is registered at the replay boundary."""
-
-    def lost(self, history: History) -> int:
-        return max(self.geometry.replay_boundaries(history.prompt, self.geometry.mamba_block))
+        lost = self.geometry.checkpoint(history.prompt)
+        return set(left.must) - {(group.index, lost) for group in self.geometry.mamba}
 
 
 # Lookups.

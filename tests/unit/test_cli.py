@@ -693,7 +693,7 @@ BROKEN PM1-scan-capped-8d92ec8f: 9 cases, first case 2 after 0.0 s
        PM1 is broken: request 'B' of 2 tokens hit 0, due was 1: as if the proof scan stopped at P − 1.
        The rule: The proof scan is bounded by min(limit + M_g, hashes·U), not by the limit P − 1.
        Why it matters: Proof is only inspected; bounding it by the hit limit hides proof that is there.
-       Setting: U 1, Mamba block 2, EAGLE with 1 draft, no group marked, states at chunk ends, retention 0.
+       Setting: groups full 2, mamba 2; unit 1, eagle, speculative 1
        step 0: A arrives with 2 tokens (2 of 'a'), checkpoint 1.
        step 1: A finds nothing to reuse, computes [0, 1), registers the state at 1 (chunk end, the resend \
 checkpoint).

@@ -20,6 +20,7 @@ from tailproof.generate.store import store_case
 from tailproof.jobs import replay
 from tailproof.jobs.bank import cases as bank
 from tailproof.known.model import TRACES
+from tests.unit.conftest import Command
 
 PLAIN = Configuration((Group("full", 4), Group("mamba", 4)), 2)
 # A value that is not the default, for a field of each type; what must fit together is chosen by name.
@@ -215,3 +216,26 @@ def test_the_example_of_the_document_is_read() -> None:
     trace = parse(textwrap.dedent(example[1]))
     assert [step.id for step in trace.submits()] == ["A", "B"]
     assert trace.note == "a prompt, and the same again"
+
+
+HAND_WRITTEN = """\
+groups full 4, mamba 4; unit 2, eagle, speculative 1
+submit A prompt a:8; settle; submit B prompt a:8; settle
+"""
+
+
+def test_a_file_that_holds_a_trace_in_the_notation_is_replayed(tailproof: Command, tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text(HAND_WRITTEN, encoding="utf-8")
+    fixed = tailproof("replay", file, "--target", "reference")
+    assert (fixed.code, fixed.out) == (0, f"FIXED  {file} on reference: every rule holds on this trace\n")
+    told = tailproof("replay", file, "--target", "reference", "--steps").out
+    assert "       step 5: B reuses 6 tokens, computes [6, 8), registers nothing.\n" in told
+    # What no explanation was recorded for is explained anew.
+    failed = tailproof("replay", file, "--target", "reference+scan-capped")
+    assert failed.code == 1
+    assert "       Setting: groups full 4, mamba 4; unit 2, eagle, speculative 1\n" in failed.out
+    file.write_text("groups full 4, mamba 4; unit 2; sumbit A prompt a:8", encoding="utf-8")
+    assert tailproof("replay", file).err == (
+        f"tailproof: {file}: line 1: no line begins with sumbit, did you mean submit\n"
+    )
