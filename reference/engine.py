@@ -331,7 +331,7 @@ class SlowEngine(SlowRules):
         return False
 
     def _store(self, history: History, left: Publications, position: int, state: int) -> None:
-        if position > len(history.ahead) * self.geometry.unit:
+        if position > len(history.final_numbers) * self.geometry.unit:
             return
         for group in self.geometry.groups:
             if (group.index, position) in left.must:

@@ -292,7 +292,7 @@ class Ledger:
             self._forget(item.request)
         for request in dropped:
             history = self.histories[request]
-            history.most = max(history.most, history.computed)
+            history.reached_before = max(history.reached_before, history.computed)
             self.again.add(request)
             self.covered.discard(request)
             self.made.pop(request, None)

@@ -266,7 +266,7 @@ class Oracle:
             position
             for group in self.geometry.mamba
             for position in range(self.geometry.unit, history.known, self.geometry.unit)
-            if position <= len(history.ahead) * self.geometry.unit
+            if position <= len(history.final_numbers) * self.geometry.unit
             and self.cache.key(group.index, history, position) in appeared
         }
         lookup = self.cache.lookup(history, visible)
@@ -295,7 +295,7 @@ class Oracle:
         return ChunkForecast(item, history, start, stops, left, prefill)
 
     def _keyed(self, history: History, places: frozenset[tuple[int, int]]) -> dict[Key, Entry]:
-        reach = len(history.ahead) * self.geometry.unit
+        reach = len(history.final_numbers) * self.geometry.unit
         return {
             self.cache.key(group, history, position): Entry(group, position, history.id)
             for group, position in places
@@ -396,7 +396,7 @@ class Oracle:
         accepted = 0 if admitted else min(step.accept, item.drafts)
         history.computed = chunk.publications.sure + accepted
         boundary = history.computed // self.geometry.mamba_block * self.geometry.mamba_block
-        history.crossed = boundary if boundary > chunk.publications.sure else 0
+        history.crossed_boundary = boundary if boundary > chunk.publications.sure else 0
         history.produce(1 + accepted, self.prefixes)
         if not self.configuration.asynchronous:
             history.told = history.produced
@@ -406,8 +406,8 @@ class Oracle:
         whole = range(unit, history.computed // unit * unit + 1, unit)
         filled = {(group.index, position) for group in self.geometry.attention for position in whole}
         filled.update((group.index, position) for group in self.geometry.windows for position in whole)
-        if history.crossed:
-            filled.update((group.index, history.crossed) for group in self.geometry.mamba)
+        if history.crossed_boundary:
+            filled.update((group.index, history.crossed_boundary) for group in self.geometry.mamba)
         self.materialised.update(self._keyed(history, frozenset(filled)))
 
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from adapters.memory import Memory
 from adapters.protocol import AdapterError
 from adapters.vllm import boundaries
+from adapters.vllm.building import Requests, Target, build_scheduler
 from adapters.vllm.names import check_instance
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
-from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config
 from adapters.vllm.side import Side
 from spec.exact_model import with_media
 from spec.geometry import Geometry
@@ -39,24 +38,11 @@ from spec.trace import (
     Step,
     Submit,
     TraceError,
-    prompt_length,
     prompt_tokens,
 )
 
 if TYPE_CHECKING:
     from adapters.vllm.runner import Sampled
-
-# Room for the encoder where a trace sets no bound, tokens.
-_ROOM = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The vLLM that is imported: its version, what sets it apart from others, and its configurations."""
-
-    version: str
-    release: boundaries.Release
-    factory: ConfigurationFactory
 
 
 class Engine:
@@ -69,6 +55,10 @@ class Engine:
     """
 
     def __init__(self, target: Target, configuration: Configuration, omit: str, side: Side) -> None:
+        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+        from vllm.v1.request import RequestStatus
+        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
+
         from adapters.vllm.runner import Runner
 
         self.configuration = configuration
@@ -77,12 +67,15 @@ class Engine:
         boundaries.refuse(configuration, target.release, target.version)
         self.geometry = Geometry.of(configuration)
         self.seconds = 0.0
-        self._arrivals = 0
-        self._import()
-        self._units: tuple[int, int | None] = (0, 0)
+        self._made = Requests(target, configuration, self.geometry)
+        self._draft_tokens: Any = DraftTokenIds
+        self._model_output: Any = ModelRunnerOutput
+        self._aborted: Any = RequestStatus.FINISHED_ABORTED
         words = max(group.block for group in self.geometry.groups)
         self.memory = Memory(configuration.blocks, words)
-        self.scheduler = self.timed(self._build_scheduler, target.factory)
+        self.scheduler, self._units = self.timed(
+            build_scheduler, target, configuration, self.geometry, side, self.memory.raw
+        )
         manager = self.scheduler.kv_cache_manager
         self.pool = manager.block_pool
         self._evicted = self._wasted = 0
@@ -106,8 +99,10 @@ class Engine:
         self.runner = Runner(
             configuration,
             self.geometry,
-            lambda copies: self.timed(self._copy, [self.memory.raw], configuration.blocks, copies),
-            self._checkpoints,
+            lambda copies: self.timed(
+                copy_kv_cache_blocks_inplace, [self.memory.raw], configuration.blocks, copies
+            ),
+            boundaries.prefill_checkpoints(target.release, self.geometry.hash_lookahead),
             omit,
             self.memory,
             self._units,
@@ -161,73 +156,8 @@ class Engine:
         unit, grid = self._units
         return None if grid is None else (unit, grid)
 
-    def _import(self) -> None:
-        from vllm.lora.request import LoRARequest
-        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-        from vllm.v1.request import Request, RequestStatus
-        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
-
-        lookahead = self.geometry.hash_lookahead
-        self._checkpoints = boundaries.prefill_checkpoints(self.target.release, lookahead)
-        self._sampling_params: Any = SamplingParams
-        self._hasher = boundaries.request_hasher(self.target.release, self.configuration.unit, lookahead)
-        self._draft_tokens: Any = DraftTokenIds
-        self._lora_request: Any = LoRARequest
-        self._feature: Any = MultiModalFeatureSpec
-        self._placeholder: Any = PlaceholderRange
-        self._adapters: dict[str, int] = {}
-        self._model_output: Any = ModelRunnerOutput
-        self._request_type: Any = Request
-        self._aborted: Any = RequestStatus.FINISHED_ABORTED
-        self._copy: Any = copy_kv_cache_blocks_inplace
-
-    def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
-        from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
-        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-        from vllm.v1.core.sched.scheduler import Scheduler
-        from vllm.v1.structured_output import StructuredOutputManager
-
-        vllm_config = self.side.configured(factory.vllm_config(self.configuration), self.configuration)
-        layout = kv_cache_config(self.configuration, self.target.release)
-        boundaries.place_retention(self.target.release, self.configuration.retention)
-        align, unit = resolve_kv_cache_block_sizes(layout, vllm_config)
-        if (align, unit) != (self.geometry.align, self.geometry.unit):
-            raise AdapterError(
-                f"vLLM {self.target.version} resolves alignment {align} and unit {unit}, the spec "
-                f"{self.geometry.align} and {self.geometry.unit}"
-            )
-        lookahead = boundaries.hash_lookahead(self.target.release, vllm_config)
-        if lookahead != self.geometry.hash_lookahead:
-            raise AdapterError(
-                f"vLLM {self.target.version} covers {lookahead} tokens past a unit with its hash, the spec "
-                f"{self.geometry.hash_lookahead}"
-            )
-        grid = boundaries.hit_alignment(self.target.release, layout, vllm_config, align, unit)
-        self._units = (unit, grid)
-        self.side.attach(vllm_config, layout, self._units, self.memory.raw)
-        manager = getattr(vllm_config, "_tailproof_grammar", None)
-        if manager is None:
-            manager = StructuredOutputManager(vllm_config)
-            object.__setattr__(vllm_config, "_tailproof_grammar", manager)
-        kind: Any = AsyncScheduler if self.configuration.asynchronous else Scheduler
-        scheduler = kind(
-            vllm_config=vllm_config,
-            kv_cache_config=layout,
-            structured_output_manager=manager,
-            block_size=align,
-            hash_block_size=unit,
-            log_stats=True,
-        )
-        # The model of the configuration takes text only, so vLLM gives its encoder no room.
-        room = self.configuration.encoder or _ROOM
-        scheduler.max_num_encoder_input_tokens = room
-        scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=room)
-        return scheduler
-
     def timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """The result of a call into vLLM, whose time counts."""
         began = time.perf_counter()
         try:
             return call(*values, **options)
@@ -263,27 +193,12 @@ class Engine:
 
     def _submit(self, at: int, step: Submit) -> Observation:
         before = self.seconds
-        room = MODEL_LENGTH - self.configuration.speculative - 1
-        if prompt_length(step.prompt) + step.outputs > room:
-            raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
+        self._made.refuse(at, step)
         tokens = prompt_tokens(step.prompt, self.prefixes.turns)
-        self._arrivals += 1
         self.runner.submit(step.id, with_media(tokens, step.media), step.outputs, step.root)
         self.side.submitted(step.id, self.runner.requests[step.id].content)
         self.prefixes.turns[step.id] = tokens + self.runner.requests[step.id].content.sampled
-        request = self.timed(
-            self._request_type,
-            request_id=step.id,
-            prompt_token_ids=tokens,
-            sampling_params=self._sampling_params(max_tokens=step.outputs, ignore_eos=True),
-            pooling_params=None,
-            arrival_time=float(self._arrivals),
-            priority=step.priority,
-            cache_salt=step.salt,
-            lora_request=self._adapter(step.adapter),
-            mm_features=self._features(step),
-            block_hasher=self._hasher,
-        )
+        request = self.timed(self._made.make, step, tokens)
         if not self._requests:
             check_instance("Request", request, self.target.version)
         self._requests[step.id] = request
@@ -291,20 +206,6 @@ class Engine:
         self.prefixes.learn(step.id, request.block_hashes)
         self.timed(self.scheduler.add_request, request)
         return self._observe(at, "submit", before)
-
-    def _adapter(self, name: str | None) -> Any:
-        if name is None:
-            return None
-        number = self._adapters.setdefault(name, len(self._adapters) + 1)
-        return self._lora_request(lora_name=name, lora_int_id=number, lora_path=name)
-
-    def _features(self, step: Submit) -> list[Any]:
-        return [
-            self._feature(
-                data=None, modality="image", identifier=name, mm_position=self._placeholder(start, length)
-            )
-            for name, start, length in step.media
-        ]
 
     def _abort(self, at: int, step: Abort) -> Observation:
         before = self.seconds

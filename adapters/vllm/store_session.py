@@ -9,8 +9,9 @@ from adapters.mooncake.backend import Backend
 from adapters.mooncake.gate import GateError
 from adapters.mooncake.installation import ServerError
 from adapters.protocol import AdapterError, MovedError
+from adapters.vllm.building import Target
 from adapters.vllm.directory import Directory
-from adapters.vllm.engine import Engine, Target
+from adapters.vllm.engine import Engine
 from adapters.vllm.names import STORE_NAMES, missing_names
 from adapters.vllm.reading import Prefixes
 from adapters.vllm.store_side import StoreSide

@@ -6,7 +6,8 @@ import os
 
 from adapters.protocol import Description, MovedError, Session
 from adapters.vllm import boundaries
-from adapters.vllm.engine import Engine, Target
+from adapters.vllm.building import Target
+from adapters.vllm.engine import Engine
 from adapters.vllm.names import REPLACED, STORE_REPLACED, missing_names
 from adapters.vllm.setup import ConfigurationFactory, quiet_environment
 from adapters.vllm.side import Side

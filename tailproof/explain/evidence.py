@@ -129,8 +129,8 @@ class Evidence:
         return next(iter((*first, *reaching, *having)), None)
 
     def _computed_states(self, chunk: ChunkForecast) -> list[tuple[int, int]]:
-        unit, reach = self.oracle.geometry.unit, len(chunk.history.ahead) * self.oracle.geometry.unit
-        ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed}
+        unit, reach = self.oracle.geometry.unit, len(chunk.history.final_numbers) * self.oracle.geometry.unit
+        ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed_boundary}
         return [
             (group.index, end)
             for group in self.oracle.geometry.mamba

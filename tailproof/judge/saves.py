@@ -70,7 +70,7 @@ def _computed(step: Step, entry: Entry) -> bool:
     had it, and what they put may be on its way."""
     reached = {chunk.history.id: chunk.publications.sure for chunk in step.expected.chunks}
     return any(
-        max(history.computed, history.most, reached.get(history.id, 0)) >= entry.position
+        max(history.computed, history.reached_before, reached.get(history.id, 0)) >= entry.position
         for history in _holders(step, entry)
     )
 

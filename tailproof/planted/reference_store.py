@@ -62,7 +62,7 @@ class SavesDrafts(StoreSide):
     """Draft tokens count as computed when it is decided what to save."""
 
     def covered(self, item: Scheduled) -> int:
-        named = len(self.histories[item.request].ahead) * self.geometry.unit
+        named = len(self.histories[item.request].final_numbers) * self.geometry.unit
         return max(super().covered(item), min(item.end, named))
 
 

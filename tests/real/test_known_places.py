@@ -1,4 +1,4 @@
-"""The functions that known faults name, and the names that the vocabulary gives, are there in the real vLLM."""
+"""What known faults and the vocabulary name is there in the real vLLM."""
 
 from __future__ import annotations
 

@@ -26,13 +26,13 @@ from tailproof.targets.opening import FAULTS, Target
 
 def engine_of(name: str) -> Fault:
     """The engine of a target `reference`, `reference+FAULT`, `reference+NAME` of an engine of this module, or
-    `reference+split.MISTAKE`, one or more.
+    mistakes of the split as known quirks name them (`reference+split.block_grid`), one or more.
     """
     reference, *faults = name.split("+")
     assert reference == "reference", name
     if not faults:
         return SlowEngine
-    if faults[0].startswith("split."):
+    if "." in faults[0]:
         return type("Mistaken", (Split,), {"wrong": frozenset(faults)})
     return OWN[faults[0]] if faults[0] in OWN else FAULTS[Target.parse(name).argument]
 
@@ -109,7 +109,7 @@ class CutAtJunction(Split):
     """Junctions are the highest that any layout allows, and whether a chunk exports is decided before one
     cuts it."""
 
-    wrong = frozenset({"split.export_before_cut", "split.reserve_after"})
+    wrong = frozenset({"split.export_before_cut", "endings.reserve_after"})
 
     def lookup(self, history: History) -> Lookup:
         found = super().lookup(history)
