@@ -46,8 +46,8 @@ WIDTH = 100
 
 _SCAN = re.compile(r'\s+|#.*|(?P<end>;)|(?P<token>,|(?:"(?:[^"\\]|\\.)*"|[^\s",;#])+)|(?P<bad>.)')
 _PLAIN = re.compile(r"[A-Za-z0-9_@./|-]+")
-_NUMBER = re.compile(r"-?[0-9]+")
-_ITEM = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s":]+):(-?[0-9]+)(?:\+(-?[0-9]+))?')
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_ITEM = re.compile(r'("(?:[^"\\]|\\.)*"|[^\s":]+):(-?[0-9]{1,18})(?:\+(-?[0-9]{1,18}))?')
 _PLACE = re.compile(r"(configuration\.(\w+)|steps\[\d+\])(?: \(\w+\))?")
 
 
@@ -101,7 +101,7 @@ def _word(field: dataclasses.Field[Any], kind: Any) -> Word:
     def taken(tokens: list[str]) -> Any:
         return (tokens.pop(0) and None) if nothing and tokens[:1] == [nothing] else read(tokens)
 
-    word = WORDS.get(field.name, field.name)
+    word, shape = WORDS.get(field.name, field.name), f"{shape}|{nothing}" if nothing else shape
     return Word(field.name, word, field.name in BARE, shape, field.default, written, taken)
 
 
@@ -269,12 +269,14 @@ class _Reader:
         """The whole text."""
         last = 0
         for last, line in enumerate(source.split("\n"), start=1):
+            known = len(self._steps)
             try:
                 self._line(line.strip())
             except NotationError as problem:
                 raise NotationError(f"line {last}: {problem}") from None
-            for name in (*(f"configuration.{one}" for one in self._values), f"steps[{len(self._steps) - 1}]"):
-                self._places.setdefault(name, last)
+            for name in self._values:
+                self._places.setdefault(f"configuration.{name}", last)
+            self._places |= {f"steps[{index}]": last for index in range(known, len(self._steps))}
         try:
             trace = self._whole()
             validate(trace)

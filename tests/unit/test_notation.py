@@ -166,6 +166,8 @@ HEAD = "groups full 4, mamba 4\nunit 2\n"
         (f"{HEAD}blocks 1\nrun", "line 3: blocks must be 2 or more, got 1"),
         (f"{HEAD}run\nblocks 3", "line 4: blocks is part of the setting, write it before the first step"),
         (f"{HEAD}run\nabort B", "line 4: request 'B' was never submitted before this step"),
+        (f"{HEAD}run; abort B; settle\nrun", "line 3: request 'B' was never submitted before this step"),
+        (f"{HEAD}run {'9' * 30}", "line 3: run: steps wants a number, found 999"),
         (f"{HEAD}run 3 accept 2", "line 3: accept must lie in 0..0"),
         (f"{HEAD}submit A prompt a:b", "line 3: submit: prompt wants NAME:TOKENS, found a:b"),
         (f"{HEAD}submit A prompt a:1+2", "line 3: submit: prompt wants NAME:TOKENS, found a:1+2"),
