@@ -44,7 +44,9 @@ def planted(seen: Sequence[Observation], plants: Sequence[str]) -> list[Observat
             taken = [_at(run, one[1:].split(".")) for one in rest[1:] if re.match(r"@\d+\.", one)]
             if len(taken) > 1:
                 taken = [tuple(one for part in taken for one in part)]
-            run[at] = _changed(run[at], Observation, rest[0].split("."), taken or rest[1:])
+            changed = _changed(run[at], Observation, rest[0].split("."), taken or rest[1:])
+            assert changed != run[at], f"plant {plant} changes nothing"
+            run[at] = changed
     return run
 
 
