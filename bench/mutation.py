@@ -19,14 +19,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailproof.jobs.hunt import Hunted, hunt
+from tailproof.jobs.search import Hunted, hunt
 from tailproof.judge.findings import Finding
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
 from tailproof.planted.vllm.catalogue import FAMILIES
 from tailproof.planted.vllm.mutant import SystemMutant
-from tailproof.planted.vllm.overlay import control_overlay, mutant_overlay
 from tailproof.targets.environments import ensure
+from tailproof.targets.overlay import control_overlay, mutant_overlay
 from tailproof.targets.worker import Worker
 
 TARGET = "vllm==0.32.0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -20,6 +19,7 @@ from spec.trace import Trace, TraceError
 from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, seek
+from tailproof.targets import cache
 from tailproof.targets.opening import OpenTarget
 
 # Format 1 had the trace as a JSON object.
@@ -90,7 +90,6 @@ def tool_version() -> str:
 
 def write(folder: Path, kept: ReplayFile) -> Path:
     """Write a replay file into a folder, atomically; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kept.fingerprint}.json"
     document = {
         "format": FORMAT,
@@ -100,12 +99,10 @@ def write(folder: Path, kept: ReplayFile) -> Path:
         "kind": kept.kind,
         "fingerprint": kept.fingerprint,
         "message": kept.message,
-        "explanation": list(kept.explanation),
+        "explanation": kept.explanation,
         "trace": lines(kept.trace),
     }
-    draft = path.with_suffix(f".{os.getpid()}.part")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-    draft.replace(path)
+    cache.write(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     return path
 
 

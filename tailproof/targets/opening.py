@@ -20,11 +20,12 @@ from spec.observation import Outcome
 from spec.trace import Configuration, Trace
 from tailproof.planted.reference import MUTANTS
 from tailproof.planted.reference_store import STORE_MUTANTS
-from tailproof.planted.vllm.overlay import OverlayProblem, mutant, mutant_overlay
 from tailproof.targets.environments import ensure, known_targets, locate
 from tailproof.targets.libraries import store_problem
-from tailproof.targets.versions import SourceProblem, fetched, folder_of
-from tailproof.targets.worker import TargetProblem, Worker, outcome_of
+from tailproof.targets.overlay import OverlayProblem, mutant, mutant_overlay
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.versions import fetched, folder_of
+from tailproof.targets.worker import Worker, outcome_of
 
 DEFAULT = "vllm==0.32.0"
 # Versions whose Python files run over the environment of the default target.
@@ -166,7 +167,6 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
 
     Raises:
         TargetProblem: when it cannot be run here.
-        EnvironmentProblem: when its environment cannot be built.
     """
     if target.kind == "reference":
         return ReferenceTarget(target)
@@ -207,10 +207,7 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
             f"{target.name}: no environment is known for this version (known: {known}); "
             "use vllm@PATH or python:PATH"
         )
-    try:
-        overlay = fetched(target.argument, progress).parent
-    except SourceProblem as problem:
-        raise TargetProblem(str(problem)) from problem
+    overlay = fetched(target.argument, progress).parent
     return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (overlay,))
 
 

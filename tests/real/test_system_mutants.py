@@ -15,15 +15,15 @@ import pytest
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.generate.core import case
-from tailproof.jobs.hunt import hunt
+from tailproof.jobs.search import hunt
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.planted.vllm import overlay
 from tailproof.planted.vllm.catalogue import MUTANTS
 from tailproof.planted.vllm.edits import span
 from tailproof.planted.vllm.shape import function_of
+from tailproof.targets import overlay
 from tailproof.targets.environments import EnvironmentProblem, locate
 from tailproof.targets.opening import DEFAULT
 from tailproof.targets.worker import Worker

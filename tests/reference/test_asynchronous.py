@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from spec.observation import Counters, Observation, Outcome
 from spec.trace import Abort, ResetLocal, Run
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.lockstep import compare
 from tailproof.targets.opening import Target, open_target
 

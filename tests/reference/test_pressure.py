@@ -10,7 +10,8 @@ from reference.cache import Key, Lookup
 from reference.engine import SlowEngine
 from reference.history import History
 from spec.observation import Admitted, Entry, Observation
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.lockstep import compare, divergences
 from tailproof.targets import opening as targets
 from tailproof.targets.opening import Target, open_target

@@ -9,8 +9,9 @@ import re
 from dataclasses import replace
 
 from reference.cache import Key, Lookup
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
 from reference.publish import Publications
 from reference.session import Fault
 from reference.store_jobs import Place, Tracker

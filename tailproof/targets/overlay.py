@@ -11,8 +11,6 @@ import ast
 import difflib
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from tailproof.planted.vllm.catalogue import MUTANTS
 from tailproof.planted.vllm.edits import edited
 from tailproof.planted.vllm.mutant import SystemMutant
 from tailproof.planted.vllm.shape import PlaceError
-from tailproof.targets.environments import cache_folder
+from tailproof.targets.cache import cache_folder, placed
 
 PACKAGE = "vllm"
 CONTROL = "none"
@@ -120,28 +118,17 @@ def overlay(package: Path, name: str, texts: Mapping[str, str]) -> Path:
     for file, text in sorted(texts.items()):
         digest.update(f"\0{file}\0{text}".encode())
     folder = cache_folder() / "mutants" / f"{name}-{digest.hexdigest()[:16]}"
-    if folder.is_dir():
-        return folder
+
+    def make(draft: Path) -> Path:
+        root = draft / name
+        root.mkdir()
+        _link(package, root / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
+        return root
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{name}-"))
-        try:
-            _link(package, draft / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
-            _place(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        return placed(folder, make)
     except OSError as problem:
         raise OverlayProblem(f"{folder}: {problem.strerror}") from None
-    return folder
-
-
-def _place(draft: Path, folder: Path) -> None:
-    try:
-        draft.rename(folder)
-    except OSError:
-        # Another process was faster; what it made is the same by construction.
-        if not folder.is_dir():
-            raise
 
 
 def _link(source: Path, target: Path, texts: Mapping[tuple[str, ...], str]) -> None:
