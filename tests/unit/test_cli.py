@@ -439,7 +439,7 @@ def test_check_of_a_planted_fault(tailproof: Command) -> None:
     assert all(f"<td>{rule}<td>" in page for rule in RULES)
     fingerprint = document["divergences"][0]["fingerprint"]
     assert f"<h3>{fingerprint}</h3>" in page
-    assert f"tailproof replay divergences/{fingerprint}.json --target reference+leaks-block\n" in page
+    assert f"tailproof replay divergences/{fingerprint}.json --target reference+leaks-block</pre>" in page
     assert "the scheduler&#39;s split" in page
     assert ended.out.splitlines()[-1].endswith(": A RULE IS BROKEN")
 
