@@ -50,7 +50,7 @@ def _told(cell: Cell) -> str:
 
 def replay_line(cell: Cell, target: str) -> str:
     """The line that runs a cell's trace again."""
-    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.json --target {target}"
+    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.txt --target {target}"
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
