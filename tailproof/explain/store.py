@@ -8,7 +8,7 @@ from reference.forecast import AdmissionForecast
 from reference.history import History
 from reference.oracle import Oracle
 from spec.observation import Entry, Observation, Outcome, StoreView, Transfer
-from spec.trace import DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
+from spec.trace import DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Settle, Trace
 from spec.trace import Step as TraceStep
 from tailproof.explain.evidence import KINDS
 from tailproof.explain.words import count, places
@@ -139,8 +139,10 @@ def standing(trace: Trace, outcome: Outcome, index: int) -> Iterator[str]:
     seen = outcome.observations[: index + 1]
     gates: dict[tuple[int, str], str] = {}
     for step in trace.steps[: seen[-1].at + 1]:
-        if isinstance(step, Gate) and step.action != "newest":
-            gates[step.engine, step.kind] = step.action
+        if isinstance(step, Gate):
+            gates[step.engine, step.kind] = "hold" if step.action == "newest" else step.action
+        elif isinstance(step, Settle):
+            gates = {at: one for at, one in gates.items() if at[0] != step.engine or one != "hold"}
     for engine in range(len(trace.configuration.roles)):
         mine = [observation for observation in seen if observation.engine == engine]
         told = [one for one in mine if one.store is not None] or mine
