@@ -41,11 +41,13 @@ def hunt(
     seed: int,
     seconds: float,
     cases: int | None = None,
+    drawn: Callable[[int, int], Trace] = case,
     progress: Callable[[int], None] = lambda cases: None,
 ) -> Hunted:
     """Run generated cases on a target until one diverges, for at most some seconds, or a number of cases.
 
-    `known` is what is known of the target; `progress` is told the number of cases.
+    `known` is what is known of the target, `drawn` draws a case of the tier from a seed and an index;
+    `progress` is told the number of cases.
     """
     try:
         worker.describe()
@@ -61,7 +63,7 @@ def hunt(
     while passed() < seconds and (cases is None or judged < cases):
         try:
             while len(waiting) < _AHEAD and (cases is None or started < cases):
-                trace = case(seed, started)
+                trace = drawn(seed, started)
                 worker.start(trace)
                 waiting.append(trace)
                 started += 1
