@@ -194,7 +194,7 @@ def _run(
         return seconds is None or time.monotonic() - began < seconds
 
     described = [one.describe() for one in (workers[0], *(base.workers[:1] if base is not None else ()))]
-    drawn = _generator(report.tier, described)
+    drawn = generator(report.tier, described)
     while True:
         while len(queued) < _AHEAD * len(workers) and more():
             trace = drawn(report.seed, started)
@@ -262,7 +262,7 @@ def _judge(
     report.unjudged += unjudged.observations
 
 
-def _generator(tier: str, described: Sequence[Description]) -> Callable[[int, int], Trace]:
+def generator(tier: str, described: Sequence[Description]) -> Callable[[int, int], Trace]:
     """What draws the cases of a tier, within what all targets that run them support."""
     first, *others = described
     lacks = {name for one in described for name in one.lacks}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spec.geometry import GeometryError
 from spec.trace import Trace, TraceError
-from tailproof.generate.core import case
+from tailproof.jobs.fuzz import generator
 from tailproof.judge.findings import Finding, IncompleteError
 from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
@@ -41,16 +41,15 @@ def hunt(
     seed: int,
     seconds: float,
     cases: int | None = None,
-    drawn: Callable[[int, int], Trace] = case,
+    tier: str = "core",
     progress: Callable[[int], None] = lambda cases: None,
 ) -> Hunted:
     """Run generated cases on a target until one diverges, for at most some seconds, or a number of cases.
 
-    `known` is what is known of the target, `drawn` draws a case of the tier from a seed and an index;
-    `progress` is told the number of cases.
+    `known` is what is known of the target; `progress` is told the number of cases.
     """
     try:
-        worker.describe()
+        drawn = generator(tier, [worker.describe()])
     except TargetProblem as problem:
         return Hunted(None, str(problem), 0, 0.0)
     began = time.monotonic()

@@ -199,9 +199,10 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
     if target.fault:
         python = ensure(DEFAULT, progress).python
         try:
-            return Worker(target.name, python, "vllm", (mutant_overlay(target.fault, python, cache_folder()),))
+            folder = mutant_overlay(target.fault, python, cache_folder())
         except MutantError as problem:
             raise TargetProblem(f"{target.name}: {problem}") from problem
+        return Worker(target.name, python, "vllm", (folder,))
     if target.name in known_targets():
         return Worker(target.name, ensure(target.name, progress).python, "vllm")
     if target.argument not in OVERLAYS:

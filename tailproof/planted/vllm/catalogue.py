@@ -79,7 +79,7 @@ class Mutant:
     @property
     def generated(self) -> bool:
         """Whether an operator made it."""
-        return not self.rules
+        return ":" in self.name
 
     @property
     def before(self) -> str:
