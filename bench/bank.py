@@ -1,53 +1,49 @@
-"""Writes the tables of docs/bug-bank.md from a run of the bug bank.
+"""Runs the bug bank on every version of vLLM, keeps what came of it, and shows it as tables.
 
-    .venv/bin/python -m bench.bank                        the tables, on the terminal
-    .venv/bin/python -m bench.bank --write                and into docs/bug-bank.md
-    .venv/bin/python -m bench.bank --target T ...         on these targets only
-
-Without targets it runs on every version of vLLM that is known here.
+    .venv/bin/python -m bench.bank                   the kept tables
+    .venv/bin/python -m bench.bank --run             run all, and keep the result in bench/results/bank.json
+    .venv/bin/python -m bench.bank --run --target T  show a run on these targets, and keep nothing
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
 
 from tailproof.jobs.bank.cases import bank
 from tailproof.jobs.bank.run import run_bank
-from tailproof.jobs.bank.show import markdown
+from tailproof.jobs.bank.show import document, markdown
 from tailproof.known.model import load
 from tailproof.targets.opening import known_versions
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "bug-bank.md"
-BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"
+RESULT = Path(__file__).parent / "results" / "bank.json"
 
 
 def main() -> int:
-    """Run, show and perhaps write; returns the exit code of the run."""
+    """Show, after a run if one is asked for; returns the exit code of the run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="write the tables into docs/bug-bank.md")
-    parser.add_argument("--target", action="append", metavar="T", help="only these targets")
+    parser.add_argument("--run", action="store_true", help="run the bank")
+    parser.add_argument("--target", action="append", metavar="T", help="with --run: only these targets")
     options = parser.parse_args()
-    names = options.target or list(known_versions())
-    began = time.monotonic()
-    matrix = run_bank(names, bank(), load(), lambda line: print(line, file=sys.stderr))
-    seconds = time.monotonic() - began
-    text = "\n".join(markdown(matrix)) + "\n"
-    if matrix.problems:
-        text += "\n" + "".join(
-            f"{name} could not run: {problem}.\n" for name, problem in matrix.problems.items()
-        )
-    text += f"\nRun on {', '.join(names)}, one worker each, in {seconds:.0f} s.\n"
-    print(text)
-    if options.write:
-        before, _, rest = DOCUMENT.read_text().partition(BEGIN)
-        _, _, after = rest.partition(END)
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
-    return matrix.exit_code
+    code = 0
+    if options.run:
+        began = time.monotonic()
+        names = options.target or list(known_versions())
+        matrix = run_bank(names, bank(), load(), lambda line: print(line, file=sys.stderr))
+        found = {**document(matrix), "seconds": round(time.monotonic() - began)}
+        code = matrix.exit_code
+        if not options.target:
+            RESULT.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    else:
+        found = json.loads(RESULT.read_text(encoding="utf-8"))
+    print("\n".join(markdown(found)))
+    print(f"\nRun on {', '.join(found['targets'])}, one worker each, in {found['seconds']} s.")
+    return code
 
 
 if __name__ == "__main__":

@@ -17,9 +17,10 @@ from tailproof.jobs.check import VERDICTS, CheckReport, Verdict
 from tailproof.jobs.fuzz import Found, FuzzReport
 from tailproof.jobs.seeds import SeedResult
 from tailproof.known.model import KnownFault
-from tailproof.reach.core import TAGS
+from tailproof.reach.core import unsupported
+from tailproof.reach.coverage import TAGS
 from tailproof.reach.store import store_lines
-from tailproof.reach.table import folded, reach_lines, reach_table, unsupported
+from tailproof.reach.table import folded, reach_lines, reach_table
 from tailproof.targets.opening import Target, tier_states
 
 FORMAT = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.oracle import AdmissionForecast
+from reference.forecast import AdmissionForecast
 from spec.geometry import GroupGeometry
 from spec.observation import Entry
 from tailproof.explain.evidence import Evidence

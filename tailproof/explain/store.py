@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from reference.forecast import AdmissionForecast
 from reference.history import History
-from reference.oracle import AdmissionForecast, Oracle
+from reference.oracle import Oracle
 from spec.observation import Entry, Observation, Outcome, StoreView, Transfer
 from spec.trace import Configuration, DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
 from spec.trace import Step as TraceStep

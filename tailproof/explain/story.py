@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reference.oracle import AdmissionForecast, Oracle
-from reference.store_oracle import oracles
+from reference.forecast import AdmissionForecast
+from reference.oracle import Oracle, oracles
 from spec.geometry import Geometry
 from spec.observation import Observation, Outcome
 from spec.rules import RULES

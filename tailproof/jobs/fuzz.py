@@ -21,7 +21,7 @@ from tailproof.judge.lockstep import Explainer, Unjudged, divergences, exercised
 from tailproof.judge.step import Step
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import KnownFault
-from tailproof.reach.core import Coverage
+from tailproof.reach.coverage import Coverage
 from tailproof.reach.store import fault_name
 from tailproof.shrink.search import shrink
 from tailproof.targets.opening import OpenTarget

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from reference.store_oracle import oracles
+from reference.oracle import oracles
 from spec.observation import Outcome
 from spec.rules import ORDER
 from spec.trace import Settle, Trace

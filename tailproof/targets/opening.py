@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from adapters.protocol import Description, Job
 from adapters.vllm.boundaries import LINES
 from adapters.worker import run_job
 from reference.engine import SlowEngine
-from reference.store_engine import StoreEngine, StoreSession
+from reference.session import Fault, SlowSession
 from spec.observation import Outcome
 from spec.trace import Configuration, Trace
 from tailproof.planted.reference import MUTANTS
@@ -30,11 +30,11 @@ from tailproof.targets.worker import TargetProblem, Worker, outcome_of
 DEFAULT = "vllm==0.32.0"
 # Versions whose Python files run over the environment of the default target.
 OVERLAYS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.33.0")
-FAULTS = ChainMap(MUTANTS, STORE_MUTANTS)
+FAULTS: dict[str, Fault] = {**MUTANTS, **STORE_MUTANTS}
 TIERS = ("core", "store", "engine")
 LATER = {
     "store": f"its environment is not installed: tailproof targets add {DEFAULT}",
-    "engine": "joins with the engine tier",
+    "engine": "not implemented",
 }
 
 
@@ -270,30 +270,23 @@ def _store_state(python: Path) -> str:
 
 
 class _ReferenceSystem:
-    def __init__(self, engine: type[SlowEngine]) -> None:
-        self._engine = engine
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
 
     def describe(self) -> Description:
         return Description("reference", "0", {"core": "ready"})
 
-    def open(self, configuration: Configuration, omit: str) -> SlowEngine | StoreSession:
-        if configuration.store != "off":
-            return StoreSession(configuration, self._engine)
-        # A fault of the store tier cannot show without a store.
-        return (
-            SlowEngine(configuration)
-            if issubclass(self._engine, StoreEngine)
-            else self._engine(configuration)
-        )
+    def open(self, configuration: Configuration, omit: str) -> SlowSession:
+        return SlowSession(configuration, self._fault)
 
 
 class ReferenceTarget:
-    """The slow engine, one of its planted faults, or an `engine` that is none of these, in this process."""
+    """The slow engine, one of its planted faults, or a `fault` that is none of these, in this process."""
 
-    def __init__(self, target: Target, engine: type[SlowEngine] | None = None) -> None:
+    def __init__(self, target: Target, fault: Fault | None = None) -> None:
         self.name = target.name
-        named = FAULTS[target.argument] if target.argument else SlowEngine
-        self._system = _ReferenceSystem(engine or named)
+        named: Fault = FAULTS[target.argument] if target.argument else SlowEngine
+        self._system = _ReferenceSystem(fault or named)
         self._pending: deque[Trace] = deque()
 
     def describe(self) -> Description:

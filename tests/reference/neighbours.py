@@ -13,11 +13,12 @@ from adapters.codec import trace_document
 from adapters.protocol import Job
 from adapters.worker import run_job
 from reference.cache import Key, Lookup
-from reference.engine import SlowEngine
+from reference.engine import Plan, SlowEngine
 from reference.history import History
 from reference.publish import Publications
-from reference.store_engine import StoreEngine, StoreSession
+from reference.session import Fault, SlowSession
 from reference.store_jobs import Place, Tracker
+from reference.store_side import StoreSide
 from reference.wrong_lookups import bounded_by_the_one_before
 from spec.lookup import window_blocks
 from spec.observation import Entry, Event, FailedRead, Failure, Observation, Outcome, Scheduled, StoreView
@@ -44,7 +45,7 @@ class Plant:
     what: str
     due: str
     trace: Trace
-    engine: type[SlowEngine] = SlowEngine
+    engine: Fault = SlowEngine
     change: Change | None = None
 
     def found(self, line: str) -> list[tuple[str, str]]:
@@ -57,15 +58,14 @@ class Plant:
 
 
 class _System:
-    def __init__(self, engine: type[SlowEngine]) -> None:
-        self._engine = engine
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
 
-    def open(self, configuration: Configuration, omit: str) -> SlowEngine | StoreSession:
-        kind = self._engine
-        return kind(configuration) if configuration.store == "off" else StoreSession(configuration, kind)
+    def open(self, configuration: Configuration, omit: str) -> SlowSession:
+        return SlowSession(configuration, self._fault)
 
 
-def observations(trace: Trace, engine: type[SlowEngine] = SlowEngine) -> list[Observation]:
+def observations(trace: Trace, engine: Fault = SlowEngine) -> list[Observation]:
     """What the reference, or a wrong variant of it, does."""
     reply = run_job(_System(engine), Job(trace_document(trace)))  # type: ignore[arg-type]
     assert reply.outcome is not None, reply
@@ -235,7 +235,7 @@ class CutAtJunction(Split):
     """Junctions are the highest that any layout allows, and whether a chunk exports is decided before one
     cuts it."""
 
-    wrong = frozenset({"split.export_before_cut", "split.reserve_after"})
+    wrong = frozenset({"split.export_before_cut", "endings.reserve_after"})
 
     def lookup(self, history: History) -> Lookup:
         found = super().lookup(history)
@@ -351,9 +351,9 @@ class Extending(RegistersAt):
         """Where the chunk that is registered begins."""
         return history.computed
 
-    def _begin(self, history: History, found: Lookup, plan: object) -> bool:
+    def begin(self, history: History, found: Lookup, plan: Plan) -> bool:
         history.computed = found.hit
-        return super()._begin(history, found, plan)  # type: ignore[arg-type]
+        return super().begin(history, found, plan)
 
     def place(self, history: History, left: Publications) -> int:
         block, start = self.geometry.mamba_block, history.computed
@@ -509,14 +509,14 @@ class Bounded(SlowEngine):
         return replace(found, hit=bounded_by_the_one_before(self.geometry, history, self.cache.visible))
 
 
-def below(engine: SlowEngine, history: History, hit: int, keys: set[Key]) -> int:
+def below(engine: SlowEngine | StoreSide, history: History, hit: int, keys: set[Key]) -> int:
     """The greatest length below a hit that has a state, 0 for none."""
     serves = [engine.cache.states(history, group, keys) for group in engine.geometry.mamba]
     grid = engine.geometry.grid
     return next((at for at in range(hit - grid, 0, -grid) if all(one(at) for one in serves)), 0)
 
 
-class StoreBounded(StoreEngine):
+class StoreBounded(StoreSide):
     """The lookup in the store scans each layout only to its margin past the one before it."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -524,7 +524,7 @@ class StoreBounded(StoreEngine):
         return replace(found, hit=bounded_by_the_one_before(self.geometry, history, keys))
 
 
-class StoreBelowTheBound(StoreEngine):
+class StoreBelowTheBound(StoreSide):
     """The lookup in the store ends at the last state below what the bounded one gives."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -533,7 +533,7 @@ class StoreBelowTheBound(StoreEngine):
         return replace(found, hit=below(self, history, bounded, keys))
 
 
-class StoreAskedShort(StoreEngine):
+class StoreAskedShort(StoreSide):
     """The store is asked for keys up to the last alignment, less `short` alignments."""
 
     short = 0
@@ -558,18 +558,18 @@ class StoreAskedShorter(StoreAskedShort):
 # Saves.
 
 
-class SavesNoStates(StoreEngine):
+class SavesNoStates(StoreSide):
     """No state is saved."""
 
     def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
         return []
 
 
-class SavesNoExports(StoreEngine):
+class SavesNoExports(StoreSide):
     """Exported states are not saved."""
 
     def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
-        left = self.publications(history, item.start, item.end, item.drafts)
+        left = self.engine.publications(history, item.start, item.end, item.drafts)
         places = super().state_places(history, item, tracker)
         return [place for place in places if place[1] != left.export]
 
@@ -1244,7 +1244,7 @@ TWINS = (
         "",
         "CP7 jumped-checkpoint",
         RESERVED,
-        mistaken("split.export_before_cut", "split.reserve_after"),
+        mistaken("split.export_before_cut", "endings.reserve_after"),
     ),
     Plant("export-displaces-checkpoint", "", "RT2 missing-checkpoint", BOTH_STATES, ExportAlone),
     Plant("external-proof-not-asked", "", "LK4 external-too-short", PROOF, StoreAskedShort),
@@ -1260,7 +1260,7 @@ TWINS = (
         mistaken("split.floor_from_start"),
     ),
     Plant("loads-fill-the-pool", "", "LV1 stuck", LOADS, change=after_loads(free=1)),
-    Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("split.reserve_after")),
+    Plant("lookahead-hang", "", "CH2 stalled", kept("lookahead-hang", 1), mistaken("endings.reserve_after")),
     Plant("partial-block-as-full", "", "CH3 stray-state", EXTENDED, Extending),
     Plant("partial-block-as-full", "", "SF2 state", READ_LATER, Extending),
     Plant(

@@ -124,11 +124,11 @@ def test_prefixes_are_known_only_with_the_tokens_that_their_hash_covers(ahead: i
     prefixes = Prefixes(4, ahead)
     history = History.of(Submit("A", (("a", 8),), outputs=4), prefixes, {})
     assert len(history.numbers) == 1
-    assert len(history.ahead) == (12 - ahead) // 4
+    assert len(history.final_numbers) == (12 - ahead) // 4
     for produced in range(1, 5):
         history.produce(1, prefixes)
         assert len(history.numbers) == (8 + produced - ahead) // 4
-        assert history.numbers == history.ahead[: len(history.numbers)]
+        assert history.numbers == history.final_numbers[: len(history.numbers)]
     history.told = 0
     history.forget(prefixes)
     assert len(history.numbers) == 1

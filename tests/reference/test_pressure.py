@@ -209,7 +209,7 @@ Engine = type[SlowEngine]
 
 def kinds_of(engine: Engine, monkeypatch: pytest.MonkeyPatch, cases: int) -> set[str]:
     """The kinds of the first finding of each case of small pools, on an engine."""
-    monkeypatch.setitem(targets.MUTANTS, "under-pressure", engine)
+    monkeypatch.setitem(targets.FAULTS, "under-pressure", engine)
     opened = open_target(Target.parse("reference+under-pressure"), print)
     kinds: set[str] = set()
     for index in range(cases):
@@ -229,7 +229,7 @@ def test_the_hit_after_an_eviction_is_the_greatest_that_is_left(monkeypatch: pyt
 @pytest.mark.rule("RT1")
 def test_evictions_under_pressure_are_followed_without_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only cases whose pool turns out to hold everything may be judged as if nothing had to go."""
-    monkeypatch.setitem(targets.MUTANTS, "under-pressure", Evicts)
+    monkeypatch.setitem(targets.FAULTS, "under-pressure", Evicts)
     opened = open_target(Target.parse("reference+under-pressure"), print)
     evictions = 0
     for index in range(80):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from reference.store_engine import StoreEngine, StoreSession
+from reference.session import SlowSession
+from reference.store_side import StoreSide
 from spec.observation import Entry, Observation, Outcome, StoreView
 from spec.trace import (
     Abort,
@@ -41,11 +42,9 @@ def configured(eagle: bool = False, **options: object) -> Configuration:
     return Configuration(GROUPS, 4, eagle=eagle, speculative=int(eagle), **values)  # type: ignore[arg-type]
 
 
-def run(
-    configuration: Configuration, *steps: Step, engine: type[StoreEngine] = StoreEngine
-) -> list[Observation]:
+def run(configuration: Configuration, *steps: Step, side: type[StoreSide] = StoreSide) -> list[Observation]:
     validate(Trace(configuration, steps))
-    session = StoreSession(configuration, engine)
+    session = SlowSession(configuration, side)
     seen = [observation for at, step in enumerate(steps) for observation in session.step(at, step)]
     for observation in seen:
         assert observation.failure is None
@@ -155,7 +154,7 @@ def test_a_longer_hit_in_the_store_cuts_the_local_one() -> None:
         assert admitted(seen)[-1] == ("C", kept, 32 - kept)
 
 
-class KeepsLocal(StoreEngine):
+class KeepsLocal(StoreSide):
     """A shorter local hit stays whole, off the alignment or not."""
 
     def kept_of_local(self, hit: int) -> int:
@@ -173,8 +172,8 @@ def test_a_local_hit_that_is_not_cut_is_found() -> None:
         Settle(),
     )
     trace = Trace(Configuration(groups, 4, store="both", second="producer"), steps)
-    for engine, due in ((StoreEngine, None), (KeepsLocal, "LK4")):
-        seen = run(trace.configuration, *steps, engine=engine)
+    for side, due in ((StoreSide, None), (KeepsLocal, "LK4")):
+        seen = run(trace.configuration, *steps, side=side)
         divergence = compare(trace, Outcome(tuple(seen), units=(4, 4)))
         assert (divergence and divergence.rule) == due
 

@@ -39,7 +39,7 @@ class Both(BoundedByFirstLayout, StaleKv):
 
 @pytest.fixture(autouse=True)
 def _both(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(targets.MUTANTS, "both", Both)
+    monkeypatch.setitem(targets.FAULTS, "both", Both)
 
 
 def document(name: str = "f.json") -> dict[str, Any]:

@@ -201,7 +201,9 @@ def test_the_document() -> None:
 
 def test_the_tables_name_every_case() -> None:
     text = "\n".join(
-        show.markdown(run_bank(["reference"], SHIPPED.about(("45614", "#36696")), Baseline(), print))
+        show.markdown(
+            show.document(run_bank(["reference"], SHIPPED.about(("45614", "#36696")), Baseline(), print))
+        )
     )
     assert "| vllm-project/vllm#45614" in text
     assert "| sgl-project/sglang#36696" in text

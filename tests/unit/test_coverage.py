@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from reference.oracle import AdmissionForecast, Forecast, Oracle
+from reference.forecast import AdmissionForecast, Forecast
+from reference.oracle import Oracle
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, Observation, Scheduled
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
@@ -21,9 +22,9 @@ from tailproof.generate.core import case
 from tailproof.jobs.fuzz import FuzzReport
 from tailproof.judge.lockstep import compare
 from tailproof.judge.step import Step as Judged
-from tailproof.reach import table as reach
-from tailproof.reach.core import TAGS, Coverage
-from tailproof.reach.table import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
+from tailproof.reach.core import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
+from tailproof.reach.coverage import TAGS, Coverage
+from tailproof.reach.table import reach_table
 from tailproof.targets.opening import Target, open_target
 
 FULL, MAMBA = Group("full", 8), Group("mamba", 8)
@@ -454,6 +455,6 @@ def test_the_reach_option_prints_the_table(tmp_path: Path) -> None:
 def test_big_counts_stay_narrow() -> None:
     report = planted("decode")
     report.coverage.reach.counts["eagle on"]["decode"] = 123_456
-    lines = list(reach.reach_table(report.coverage.reach, report.target))
+    lines = list(reach_table(report.coverage.reach, report.target))
     assert any("  123k" in line for line in lines)
     assert any(line.startswith("  eagle off") and line.endswith("     -") for line in lines)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from reference.store_oracle import oracles
+from reference.oracle import oracles
 from spec.observation import Observation
 from spec.rules import RULES
 from spec.trace import (

@@ -709,7 +709,7 @@ def test_an_exception_without_text_in_target_code() -> None:
     assert failure.message.startswith("AssertionError")
 
 
-@pytest.mark.parametrize("module", ["adapters.vllm.core", "spec.exact_model", "spec.geometry"])
+@pytest.mark.parametrize("module", ["adapters.vllm.engine", "spec.exact_model", "spec.geometry"])
 def test_an_exception_in_our_code_is_an_adapter_error(module: str) -> None:
     reply = run_job(FakeSystem(raiser(module, "KeyError('x')")), THREE)
     assert (reply.outcome, reply.kind, reply.message) == (None, "adapter", "KeyError: 'x'")
@@ -765,7 +765,7 @@ def test_a_trace_that_cannot_run_is_an_error_of_the_trace(bad: dict[str, Any], m
 
 
 def test_a_trace_error_found_by_a_session_is_an_error_of_the_trace() -> None:
-    space: dict[str, Any] = {"__name__": "adapters.vllm.core", "TraceError": TraceError}
+    space: dict[str, Any] = {"__name__": "adapters.vllm.engine", "TraceError": TraceError}
     exec("def broken():\n    raise TraceError('steps[1] (submit): exceeds 100 tokens')\n", space)
     reply = run_job(FakeSystem(space["broken"]), THREE)
     assert (reply.kind, reply.message) == ("trace", "steps[1] (submit): exceeds 100 tokens")

@@ -1,4 +1,4 @@
-"""Shows the bank's matrix: as lines, as one JSON document, and as the table of docs/bug-bank.md."""
+"""Shows the bank's matrix: as lines, as one JSON document, and that document as tables."""
 
 from __future__ import annotations
 
@@ -93,50 +93,48 @@ def _finding(finding: Finding) -> dict[str, str]:
     return {"rule": finding.rule, "kind": finding.kind, "message": finding.message}
 
 
-def markdown(matrix: Matrix) -> Iterator[str]:
-    """The tables of the document, one line after the other."""
-    heads = [target.removeprefix("vllm==") for target in matrix.targets]
-    counts = Counter(case.relation for case in matrix.bank.cases)
-    shared = sum(len(case.traces) for case in matrix.bank.cases) - len(matrix.bank.plays)
+def markdown(found: dict[str, Any]) -> Iterator[str]:
+    """The matrix as tables in Markdown, line by line, from its document."""
+    targets, cases = found["targets"], found["cases"]
+    heads = [target.removeprefix("vllm==") for target in targets]
+    relations = Counter(case["relation"] for case in cases)
+    played = [case for case in cases if case["relation"] != "none"]
+    traces = [trace for case in played for trace in case["traces"]]
     yield (
-        f"{len(matrix.bank.cases)} reports: {counts['same']} played as reported, {counts['kind']} in kind, "
-        f"{counts['none']} not played. {len(matrix.bank.plays)} traces; {shared} uses of a trace are shared."
+        f"{len(cases)} reports: {relations['same']} played as reported, {relations['kind']} in kind, "
+        f"{relations['none']} not played. {len(set(traces))} traces; {len(traces) - len(set(traces))} uses of "
+        "a trace are shared."
     )
     yield ""
     yield f"| verdict | {' | '.join(heads)} |"
     yield f"|---|{'---|' * len(heads)}"
     for verdict in VERDICTS:
-        numbers = [str(matrix.count(target, verdict)) for target in matrix.targets]
+        numbers = [str(found["counts"][target][verdict]) for target in targets]
         yield f"| {verdict} | {' | '.join(numbers)} |"
-    yield ""
-    yield "## Played"
     yield ""
     yield f"| report | what went wrong | played | rules | traces | {' | '.join(heads)} |"
     yield f"|---|---|---|---|---|{'---|' * len(heads)}"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            continue
-        row = matrix.cells[case.report]
-        cells = [_short(row[target]) for target in matrix.targets]
-        about = f"{case.about} *{case.note[:1].upper()}{case.note[1:]}.*" if case.note else case.about
+    for case in played:
+        cells = [_short(case["cells"][target]) for target in targets]
+        note = case["note"]
+        about = f"{case['about']} *{note[:1].upper()}{note[1:]}.*" if note else case["about"]
         yield (
-            f"| {case.report} | {about} | {_RELATIONS[case.relation]} | {' '.join(case.rules)} | "
-            f"{', '.join(case.traces)} | {' | '.join(cells)} |"
+            f"| {case['report']} | {about} | {_RELATIONS[case['relation']]} | {' '.join(case['rules'])} | "
+            f"{', '.join(case['traces'])} | {' | '.join(cells)} |"
         )
     yield ""
-    yield "## Not played"
-    yield ""
-    yield "| report | what went wrong | why not |"
+    yield "| not played | what went wrong | why not |"
     yield "|---|---|---|"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            yield f"| {case.report} | {case.about} | {case.reason} |"
+    for case in cases:
+        if case["relation"] == "none":
+            yield f"| {case['report']} | {case['about']} | {case['reason']} |"
+    yield from (f"{name} could not run: {problem}." for name, problem in found["problems"].items())
 
 
-def _short(cell: Cell) -> str:
-    if cell.verdict == "does not apply":
+def _short(cell: dict[str, Any]) -> str:
+    if cell["verdict"] == "does not apply":
         return "–"
-    if cell.finding is None:
-        return cell.verdict
-    text = f"{cell.verdict}: {cell.finding.rule} {cell.finding.kind}"
-    return f"**{text}**" if cell.verdict == "fails" else text
+    if cell["finding"] is None:
+        return str(cell["verdict"])
+    text = f"{cell['verdict']}: {cell['finding']['rule']} {cell['finding']['kind']}"
+    return f"**{text}**" if cell["verdict"] == "fails" else text

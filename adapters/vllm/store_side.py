@@ -1,58 +1,60 @@
-"""One real engine of the store tier: the core tier's scheduler and memory with the connector attached."""
+"""The store side of one real engine: the connector attached to it, its gate, and what is seen of both."""
 
 from __future__ import annotations
 
 import copy
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adapters.memory import Content
 from adapters.mooncake.backend import Backend
 from adapters.mooncake.gate import KINDS, Call, Gate
 from adapters.vllm.connector import WorkerRole, prepare, transfer_config
-from adapters.vllm.core import VllmSession
+from adapters.vllm.directory import Directory
+from adapters.vllm.engine import Engine
 from adapters.vllm.names import check_instance
+from adapters.vllm.side import Side
 from spec.observation import Admitted, Answer, Entry, Failure, Observation, Pin, StoreView, Transfer
-from spec.trace import Configuration, ResetLocal, Settle, Step, Submit
+from spec.trace import Configuration
 from spec.trace import Gate as GateStep
 
 if TYPE_CHECKING:
-    from adapters.vllm.core import VllmCore
     from adapters.vllm.runner import Sampled
-    from adapters.vllm.setup import ConfigurationFactory
-    from adapters.vllm.store_tier import Directory
 
 _NULL = 0
 
 
-class StoreEngine(VllmSession):
-    """Engine `number` of a case in a store `role`. `contents` holds what each request's cache must hold.
+class StoreSide(Side):
+    """That of engine `number` of a case in a store `role`. `contents` holds what each request's cache must
+    hold, for all engines of the case.
 
     Of the steps of the content check, h (the bytes of loads) and i (those of saves) are its own; `omit`
     leaves steps out.
     """
 
     idle_steps = 8
+    engine: Engine
 
     def __init__(
         self,
-        system: VllmCore,
         configuration: Configuration,
         omit: str,
         number: int,
-        role: str,
         store: Backend,
         directory: Directory,
+        contents: dict[str, Content],
     ) -> None:
-        self.number, self.role = number, role
-        self._store, self._directory = store, directory
-        self.contents: dict[str, Content] = {}
+        self.number = number
+        self._configuration = configuration
+        self._store, self._directory, self._contents = store, directory, contents
+        self.prefixes = directory.prefixes
         immediate = () if configuration.lookup_async else ("lookup",)
         hollow = [kind for kind, letter in (("get", "h"), ("put", "i")) if letter in omit]
         self.gate = Gate(frozenset(immediate), frozenset(hollow))
         self.worker: WorkerRole | None = None
+        self.side: Any = None
         self._told: Any = None
         self._asked: list[tuple[str, Any]] = []
         self._pending: list[Any] = []
@@ -60,17 +62,6 @@ class StoreEngine(VllmSession):
         self._away: set[str] = set()
         self._jobs: dict[int, str] = {}
         self._clear()
-        super().__init__(system, configuration, omit)
-        self.prefixes = directory.prefixes
-        self.side: Any = self.scheduler.connector.connector_scheduler
-        for kind, value in (
-            ("MooncakeStoreScheduler", self.side),
-            ("LookupKeyClient", self.side.client),
-            ("MooncakeStoreWorker", self._role().worker),
-            ("LookupKeyServer", self._role().worker.lookup_server),
-        ):
-            check_instance(kind, value, system.version)
-        self._watch_connector()
 
     def _clear(self) -> None:
         self._loading: list[str] = []
@@ -84,25 +75,33 @@ class StoreEngine(VllmSession):
 
     # Setting up.
 
-    def _vllm_config(self, factory: ConfigurationFactory) -> Any:
-        config = copy.copy(super()._vllm_config(factory))
-        config.kv_transfer_config = transfer_config(self.configuration, self.role)
+    def configured(self, vllm_config: Any, configuration: Configuration) -> Any:
+        """A copy of vLLM's configuration with the connector in it."""
+        config = copy.copy(vllm_config)
+        config.kv_transfer_config = transfer_config(configuration, configuration.roles[self.number])
         prepare(config)
         return config
 
-    def _attach(self, vllm_config: Any, layout: Any) -> None:
+    def attach(self, vllm_config: Any, layout: Any, units: tuple[int, int | None], memory: Any) -> None:
+        """Set up the worker's half of the connector."""
         # As the engine core hands them to its workers.
-        layout.hash_block_size, layout.cache_hit_alignment_tokens = self._units
+        layout.hash_block_size, layout.cache_hit_alignment_tokens = units
         names = [name for group in layout.kv_cache_groups for name in group.layer_names]
-        self.worker = WorkerRole(
-            vllm_config,
-            layout,
-            names,
-            self.memory.raw,
-            self._store,
-            self.gate,
-            self.configuration.receivers,
-        )
+        receivers = self._configuration.receivers
+        self.worker = WorkerRole(vllm_config, layout, names, memory, self._store, self.gate, receivers)
+
+    def join(self, engine: Engine) -> None:
+        """Take note of the engine, and watch its connector."""
+        self.engine = engine
+        self.side = engine.scheduler.connector.connector_scheduler
+        for kind, value in (
+            ("MooncakeStoreScheduler", self.side),
+            ("LookupKeyClient", self.side.client),
+            ("MooncakeStoreWorker", self._role().worker),
+            ("LookupKeyServer", self._role().worker.lookup_server),
+        ):
+            check_instance(kind, value, engine.target.version)
+        self._watch_connector()
 
     def _role(self) -> WorkerRole:
         assert self.worker is not None
@@ -110,7 +109,7 @@ class StoreEngine(VllmSession):
 
     def _watch_connector(self) -> None:
         """Note lookups and loads; the calls themselves go through unchanged."""
-        connector, client = self.scheduler.connector, self.side.client
+        connector, client = self.engine.scheduler.connector, self.side.client
         look_up, allocated = client.lookup, connector.update_state_after_alloc
 
         def watched_lookup(request: str, *values: Any, **options: Any) -> Any:
@@ -138,24 +137,17 @@ class StoreEngine(VllmSession):
 
     # Steps.
 
-    def step(self, at: int, step: Step) -> Iterator[Observation]:
-        """Run one step of the trace that concerns this engine alone."""
-        if isinstance(step, Settle):
-            held = [kind for kind in KINDS if self.gate.actions[kind] == "hold"]
-            self.gate.actions.update(dict.fromkeys(held, "release"))
-            if any(map(self.gate.waiting, held)):
-                before = self._seconds
-                self._drain()
-                yield self._observe(at, "gate", before)
-        yield from super().step(at, step)
+    def opens(self) -> bool:
+        """Let what is held at the gates go, before a settle; whether anything was."""
+        held = [kind for kind in KINDS if self.gate.actions[kind] == "hold"]
+        self.gate.actions.update(dict.fromkeys(held, "release"))
+        stood = any(map(self.gate.waiting, held))
+        if stood:
+            self._drain()
+        return stood
 
-    def look(self, at: int, do: str) -> Observation:
-        """An observation of this engine without a step of it."""
-        return self._observe(at, do, self._seconds)
-
-    def set_gate(self, at: int, step: GateStep) -> Observation:
+    def set_gate(self, step: GateStep) -> None:
         """Set a gate; what it lets go ends now."""
-        before = self._seconds
         kind = step.kind
         if step.action == "newest":
             self.gate.settle(kind, self._at_rest(kind))
@@ -166,36 +158,26 @@ class StoreEngine(VllmSession):
         else:
             self.gate.actions[kind] = step.action
             self._drain()
-        return self._observe(at, "gate", before)
 
-    def reset_store(self, at: int) -> Observation:
+    def reset_store(self) -> None:
         """Empty the store as the engine's own API does."""
-        before = self._seconds
         kept = dict(self.gate.actions)
         for kind in ("put", "lookup"):
             self.gate.actions[kind] = "release"
         self._drain()
-        self._timed(self.scheduler.reset_connector_cache)
+        self.engine.timed(self.engine.scheduler.reset_connector_cache)
         self.gate.actions.update(kept)
-        return self._observe(at, "reset_store", before)
 
-    def _submit(self, at: int, step: Submit) -> Observation:
-        observation = super()._submit(at, step)
-        self.contents[step.id] = self.runner.requests[step.id].content
-        return observation
+    def submitted(self, request: str, content: Content) -> None:
+        """A request has arrived, whose cache must hold this."""
+        self._contents[request] = content
 
-    def _reset(self, at: int, step: ResetLocal) -> Observation:
-        before = self._seconds
-        done = False
-        try:
-            done = bool(self._timed(self.scheduler.reset_prefix_cache, reset_running_requests=step.running))
-        except RuntimeError:
-            # How vLLM refuses a forced reset while loads or saves hold blocks; its requests live on.
-            if not (step.running and (self.side._pinned_saves or self._away)):
-                raise
-        return self._observe(at, "reset_local", before, reset=done)
+    def holds_blocks(self) -> bool:
+        """Whether loads or saves hold blocks."""
+        return bool(self.side._pinned_saves or self._away)
 
-    def _execute(self, output: Any, accept: int) -> dict[str, Sampled]:
+    def execute(self, output: Any, forward: Callable[[], dict[str, Sampled]]) -> dict[str, Sampled]:
+        """The connector's part of a step around the forward; what was sampled, by request."""
         for name in self._loading:
             self._away.add(name)
         for meta in output.kv_connector_metadata.requests:
@@ -204,11 +186,11 @@ class StoreEngine(VllmSession):
         began = time.perf_counter()
         with self._role().step(output) as told:
             ours = time.perf_counter()
-            sampled = self.runner.execute(output, accept)
+            sampled = forward()
             ours = time.perf_counter() - ours
         self._told = told
         self._drain()
-        self._seconds += time.perf_counter() - began - ours
+        self.engine.seconds += time.perf_counter() - began - ours
         failed = set(told.failed_recving or ())
         self._failed = tuple(sorted(failed))
         self._loaded = tuple(sorted(set(told.finished_recving or ()) - failed))
@@ -216,22 +198,25 @@ class StoreEngine(VllmSession):
         self._reported = tuple(sorted(saves.completed_saves)) if saves is not None else ()
         return sampled
 
-    def _answer(self, **fields: Any) -> Any:
-        return self._model_output(**fields, kv_connector_output=self._told)
+    def answer(self) -> dict[str, Any]:
+        """What the worker tells the scheduler of loads and saves."""
+        return {"kv_connector_output": self._told}
 
-    def _promoted(self) -> set[str]:
-        gone = {item.id for item in self.runner.work} & self._away
+    def promoted(self, scheduled: Sequence[str]) -> set[str]:
+        """Of the scheduled requests those that loaded."""
+        gone = {*scheduled} & self._away
         self._away -= gone
         return gone
 
-    def _unsettled(self) -> bool:
-        return bool(self.side._pinned_saves or self.scheduler.requests)
+    def unsettled(self) -> bool:
+        """Whether loads or saves are left to wait for."""
+        return bool(self.side._pinned_saves or self.engine.scheduler.requests)
 
-    def _moved(self, observation: Observation) -> bool:
+    def moved(self, observation: Observation) -> bool:
+        """Whether a step brought loads or saves forward."""
         view = observation.store
         assert view is not None
-        news = (view.loading, view.loaded, view.failed, view.reported)
-        return super()._moved(observation) or any(news)
+        return any((view.loading, view.loaded, view.failed, view.reported))
 
     # The gate.
 
@@ -302,21 +287,21 @@ class StoreEngine(VllmSession):
     def _holds(self, block: int, entry: Entry) -> bool:
         import torch
 
-        content, group = self.contents[entry.request], self.geometry.groups[entry.group]
+        content, group = self._contents[entry.request], self.engine.geometry.groups[entry.group]
         if group.kind == "mamba":
-            return self.memory.holds_state(block, int(content.state[entry.position]))
+            return self.engine.memory.holds_state(block, int(content.state[entry.position]))
         start = (entry.position - 1) // group.block * group.block
-        held = self.memory.pages[block, : entry.position - start]
+        held = self.engine.memory.pages[block, : entry.position - start]
         return bool(torch.equal(held, content.kv[start : entry.position]))
 
     # What is seen.
 
-    def _observe(self, at: int, do: str, before: float, **seen: Any) -> Observation:
+    def seen(self) -> dict[str, Any]:
+        """What has happened of the store since this was last asked, and its failure if it has one."""
         for request in self._failed:
             self._away.discard(request)
         stored, dropped = self._directory.changes()
-        if fault := self._store.fault():
-            seen["failure"] = Failure("store", fault)
+        fault = self._store.fault()
         # Versions before 0.30 have no jobs that begin with the end of a request.
         ending = getattr(self.side, "_finished_partial_tail_metas", {})
         late = {meta.store_job_id: meta.req_id for meta in ending.values()}
@@ -340,35 +325,26 @@ class StoreEngine(VllmSession):
             held_lookups=self.gate.waiting("lookup"),
             alive=self._store.servers.master.alive,
         )
-        observation = super()._observe(at, do, before, engine=self.number, store=view, **seen)
         self._clear()
-        return observation
+        failure = {"failure": Failure("store", fault)} if fault else {}
+        return {"engine": self.number, "store": view, **failure}
 
     def _load(self, request: str) -> Admitted:
-        live = self.scheduler.requests[request]
-        external = self._external[request]
-        appeared, gone = self._lookups.get(request, (set(), set()))
-        return Admitted(
-            request,
-            local=live.num_computed_tokens - external,
-            external=external,
-            junction=live.shared_prefix_boundary,
-            appeared=self.prefixes.entries(appeared),
-            gone=self.prefixes.entries(gone),
-        )
+        live, external = self.engine.scheduler.requests[request], self._external[request]
+        return self.engine.admitted(request, live.num_computed_tokens - external, external)
 
     def _miscounted(self) -> int:
         counts: Counter[int] = Counter()
-        for manager in self.scheduler.kv_cache_manager.coordinator.single_type_managers:
+        for manager in self.engine.scheduler.kv_cache_manager.coordinator.single_type_managers:
             for blocks in manager.req_to_blocks.values():
                 counts.update(block.block_id for block in blocks if not block.is_null)
         for held, _ in self.side._pinned_saves.values():
             counts.update(held)
-        return sum(block.ref_cnt != counts[block.block_id] for block in self.pool.blocks[_NULL + 1 :])
+        return sum(block.ref_cnt != counts[block.block_id] for block in self.engine.pool.blocks[_NULL + 1 :])
 
     def close(self) -> None:
         """End the case: what stands at the gates goes through, then threads and sockets end."""
-        if self.worker is None:
+        if self.worker is None or self.side is None:
             return
         self.gate.actions = dict.fromkeys(KINDS, "release")
         self._drain()

@@ -6,7 +6,7 @@ anything is computed, from blocks that the lookups of the step have found.
 
 from __future__ import annotations
 
-from reference.oracle import AdmissionForecast
+from reference.forecast import AdmissionForecast
 from tailproof.judge.findings import Finding
 from tailproof.known.quirks.case import Case, quirk
 

@@ -1,8 +1,7 @@
-"""The core tier: vLLM's real `Scheduler` and `KVCacheManager` on a trace, with exact content and no model."""
+"""One engine: vLLM's real `Scheduler` and `KVCacheManager` on a trace, with exact content and no model."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,11 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from adapters.memory import Memory
-from adapters.protocol import AdapterError, Description, MovedError, Session
+from adapters.protocol import AdapterError
 from adapters.vllm import boundaries
-from adapters.vllm.names import REPLACED, STORE_REPLACED, check_instance, missing_names
+from adapters.vllm.building import Requests, Target, build_scheduler
+from adapters.vllm.names import check_instance
 from adapters.vllm.reading import Prefixes, counters, free_blocks, holders
-from adapters.vllm.setup import MODEL_LENGTH, ConfigurationFactory, kv_cache_config, quiet_environment
+from adapters.vllm.side import Side
 from spec.exact_model import with_media
 from spec.geometry import Geometry
 from spec.liveness import settle_bound
@@ -38,99 +38,50 @@ from spec.trace import (
     Step,
     Submit,
     TraceError,
-    prompt_length,
     prompt_tokens,
 )
 
 if TYPE_CHECKING:
     from adapters.vllm.runner import Sampled
 
-IDLE_STEPS = 3
-# Room for the encoder where a trace sets no bound, tokens.
-_ROOM = 1 << 30
 
-
-class VllmCore:
-    """The system "vllm", tier core.
+class Engine:
+    """One real scheduler with its worker stand-in, and what goes on with a store beside it (`side`).
 
     Raises:
-        MovedError: when this vLLM lacks names that the adapter needs.
+        TraceError: when the configuration needs what this version does not have.
+        GeometryError: when the layout is refused.
+        AdapterError: when vLLM resolves other sizes than the spec does.
     """
 
-    def __init__(self) -> None:
-        quiet_environment()
-        import torch
-        import vllm
+    def __init__(self, target: Target, configuration: Configuration, omit: str, side: Side) -> None:
+        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
+        from vllm.v1.request import RequestStatus
+        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
-        # The exact content is a few thousand words; handing it to threads costs more than it gives.
-        torch.set_num_threads(1)
-
-        self.version = str(vllm.__version__)
-        # Resolved, since the parent may have put links before what it wants imported.
-        self.origin = os.path.join(os.path.realpath(os.path.dirname(vllm.__file__)), "__init__.py")
-        self.release = boundaries.probe()
-        if missing := missing_names(self.release):
-            raise MovedError(self.version, missing)
-        from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_utils import init_none_hash
-
-        init_none_hash(sha256)
-        self.factory = ConfigurationFactory(self.release)
-
-    def describe(self) -> Description:
-        """What it is; `replaced` lists what stands in for parts of the real system."""
-        return Description(
-            "vllm",
-            self.version,
-            {"core": "ready"},
-            REPLACED + STORE_REPLACED,
-            boundaries.profiles(self.release),
-            boundaries.lacks(self.release),
-            self.release.line,
-            self.origin,
-        )
-
-    def open(self, configuration: Configuration, omit: str) -> Session:
-        """A fresh scheduler and cache in the given configuration.
-
-        Raises:
-            TraceError: when the configuration needs another tier, or what this version does not have.
-            GeometryError: when the layout is refused.
-            AdapterError: when vLLM resolves other sizes than the spec does.
-        """
-        if configuration.store != "off":
-            from adapters.vllm.store_tier import StoreSession
-
-            return StoreSession(self, configuration, omit)
-        return VllmSession(self, configuration, omit)
-
-
-class VllmSession:
-    """One real scheduler with its worker stand-in. After `idle_steps` without progress it counts as stuck."""
-
-    idle_steps = IDLE_STEPS
-
-    def __init__(self, system: VllmCore, configuration: Configuration, omit: str) -> None:
         from adapters.vllm.runner import Runner
 
         self.configuration = configuration
-        boundaries.refuse(configuration, system.release, system.version)
+        self.side = side
+        self.target = target
+        boundaries.refuse(configuration, target.release, target.version)
         self.geometry = Geometry.of(configuration)
-        self._release = system.release
-        self._seconds = 0.0
-        self._arrivals = 0
-        self._version = system.version
-        self._import()
-        self._units: tuple[int, int | None] = (0, 0)
+        self.seconds = 0.0
+        self._made = Requests(target, configuration, self.geometry)
+        self._draft_tokens: Any = DraftTokenIds
+        self._model_output: Any = ModelRunnerOutput
+        self._aborted: Any = RequestStatus.FINISHED_ABORTED
         words = max(group.block for group in self.geometry.groups)
         self.memory = Memory(configuration.blocks, words)
-        self.scheduler = self._timed(self._build_scheduler, system.factory)
+        self.scheduler, self._units = self.timed(
+            build_scheduler, target, configuration, self.geometry, side, self.memory.raw
+        )
         manager = self.scheduler.kv_cache_manager
         self.pool = manager.block_pool
         self._evicted = self._wasted = 0
         self._events: list[Any] = []
         self._in_flight: deque[tuple[Any, dict[str, Sampled]]] = deque()
-        self._lookups: dict[str, tuple[set[bytes], set[bytes]]] = {}
+        self.lookups: dict[str, tuple[set[bytes], set[bytes]]] = {}
         for kind, value in (
             ("Scheduler", self.scheduler),
             ("KVCacheManager", manager),
@@ -139,17 +90,19 @@ class VllmSession:
             ("FreeKVCacheBlockQueue", self.pool.free_block_queue),
             ("BlockHashToBlockMap", self.pool.cached_block_hash_to_block),
         ):
-            check_instance(kind, value, system.version)
+            check_instance(kind, value, target.version)
         if manager.coordinator.enable_partial_hash_hits != self.geometry.fine:
             raise AdapterError(
-                f"vLLM {system.version} decides fine-grained hits as "
+                f"vLLM {target.version} decides fine-grained hits as "
                 f"{manager.coordinator.enable_partial_hash_hits}, the spec as {self.geometry.fine}"
             )
         self.runner = Runner(
             configuration,
             self.geometry,
-            lambda copies: self._timed(self._copy, [self.memory.raw], configuration.blocks, copies),
-            self._checkpoints,
+            lambda copies: self.timed(
+                copy_kv_cache_blocks_inplace, [self.memory.raw], configuration.blocks, copies
+            ),
+            boundaries.prefill_checkpoints(target.release, self.geometry.hash_lookahead),
             omit,
             self.memory,
             self._units,
@@ -158,7 +111,7 @@ class VllmSession:
         self._counters = Counters()
         self._sampled: dict[str, list[int]] = {}
         self._cached: dict[str, int | None] = {}
-        self.prefixes = Prefixes(configuration.unit, configuration.events)
+        self.prefixes = side.prefixes or Prefixes(configuration.unit, configuration.events)
         self._visible: set[bytes] = set()
         self._running: set[str] = set()
         self._watch_lookups(manager)
@@ -166,6 +119,7 @@ class VllmSession:
         if configuration.events:
             self.scheduler.kv_event_publisher.publish = lambda batch: self._events.extend(batch.events)
         self._output_checked = False
+        side.join(self)
 
     def _watch_lookups(self, manager: Any) -> None:
         """Note what is visible at the moment of each lookup; the call itself goes through unchanged."""
@@ -174,8 +128,8 @@ class VllmSession:
         def watched(request: Any, *limits: Any) -> Any:
             began = time.perf_counter()
             now = set(self.pool.cached_block_hash_to_block._cache)
-            self._lookups[request.request_id] = (now - self._visible, self._visible - now)
-            self._seconds -= time.perf_counter() - began
+            self.lookups[request.request_id] = (now - self._visible, self._visible - now)
+            self.seconds -= time.perf_counter() - began
             return lookup(request, *limits)
 
         manager.get_computed_blocks = watched
@@ -192,7 +146,7 @@ class VllmSession:
                 rest = islice(free_blocks(self.pool), count, None)
                 self._evicted += evicted
                 self._wasted += min(evicted, sum(block.block_hash is None for block in rest))
-            self._seconds -= time.perf_counter() - began
+            self.seconds -= time.perf_counter() - began
             return allocate(count)
 
         self.pool.get_new_blocks = watched
@@ -202,102 +156,23 @@ class VllmSession:
         unit, grid = self._units
         return None if grid is None else (unit, grid)
 
-    def _import(self) -> None:
-        from vllm.lora.request import LoRARequest
-        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
-        from vllm.v1.request import Request, RequestStatus
-        from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
-
-        lookahead = self.geometry.hash_lookahead
-        self._checkpoints = boundaries.prefill_checkpoints(self._release, lookahead)
-        self._sampling_params: Any = SamplingParams
-        self._hasher = boundaries.request_hasher(self._release, self.configuration.unit, lookahead)
-        self._draft_tokens: Any = DraftTokenIds
-        self._lora_request: Any = LoRARequest
-        self._feature: Any = MultiModalFeatureSpec
-        self._placeholder: Any = PlaceholderRange
-        self._adapters: dict[str, int] = {}
-        self._model_output: Any = ModelRunnerOutput
-        self._request_type: Any = Request
-        self._aborted: Any = RequestStatus.FINISHED_ABORTED
-        self._copy: Any = copy_kv_cache_blocks_inplace
-
-    def _build_scheduler(self, factory: ConfigurationFactory) -> Any:
-        from vllm.v1.core.encoder_cache_manager import EncoderCacheManager
-        from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-        from vllm.v1.core.sched.scheduler import Scheduler
-        from vllm.v1.structured_output import StructuredOutputManager
-
-        vllm_config = self._vllm_config(factory)
-        layout = kv_cache_config(self.configuration, self._release)
-        boundaries.place_retention(self._release, self.configuration.retention)
-        align, unit = resolve_kv_cache_block_sizes(layout, vllm_config)
-        if (align, unit) != (self.geometry.align, self.geometry.unit):
-            raise AdapterError(
-                f"vLLM {self._version} resolves alignment {align} and unit {unit}, the spec "
-                f"{self.geometry.align} and {self.geometry.unit}"
-            )
-        lookahead = boundaries.hash_lookahead(self._release, vllm_config)
-        if lookahead != self.geometry.hash_lookahead:
-            raise AdapterError(
-                f"vLLM {self._version} covers {lookahead} tokens past a unit with its hash, the spec "
-                f"{self.geometry.hash_lookahead}"
-            )
-        grid = boundaries.hit_alignment(self._release, layout, vllm_config, align, unit)
-        self._units = (unit, grid)
-        self._attach(vllm_config, layout)
-        manager = getattr(vllm_config, "_tailproof_grammar", None)
-        if manager is None:
-            manager = StructuredOutputManager(vllm_config)
-            object.__setattr__(vllm_config, "_tailproof_grammar", manager)
-        kind: Any = AsyncScheduler if self.configuration.asynchronous else Scheduler
-        scheduler = kind(
-            vllm_config=vllm_config,
-            kv_cache_config=layout,
-            structured_output_manager=manager,
-            block_size=align,
-            hash_block_size=unit,
-            log_stats=True,
-        )
-        # The model of the configuration takes text only, so vLLM gives its encoder no room.
-        room = self.configuration.encoder or _ROOM
-        scheduler.max_num_encoder_input_tokens = room
-        scheduler.encoder_cache_manager = EncoderCacheManager(cache_size=room)
-        return scheduler
-
-    def _vllm_config(self, factory: ConfigurationFactory) -> Any:
-        return factory.vllm_config(self.configuration)
-
-    def _attach(self, vllm_config: Any, layout: Any) -> None:
-        """What another tier sets up between the sizes and the scheduler."""
-
-    def _execute(self, output: Any, accept: int) -> dict[str, Sampled]:
-        """The worker's part of a step; returns what was sampled by request."""
-        return self.runner.execute(output, accept)
-
-    def _answer(self, **fields: Any) -> Any:
-        """The worker's answer to the scheduler."""
-        return self._model_output(**fields)
-
-    def _timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+    def timed(self, call: Callable[..., Any], *values: Any, **options: Any) -> Any:
+        """The result of a call into vLLM, whose time counts."""
         began = time.perf_counter()
         try:
             return call(*values, **options)
         finally:
-            self._seconds += time.perf_counter() - began
+            self.seconds += time.perf_counter() - began
 
     def target_seconds(self) -> float:
         """Seconds spent inside vLLM so far."""
-        return self._seconds
+        return self.seconds
 
     def step(self, at: int, step: Step) -> Iterator[Observation]:
         """Run one step of the trace.
 
         Raises:
-            TraceError: for a step that this tier does not have.
+            TraceError: for a step that concerns the store.
             AdapterError: when the target did what the adapter cannot follow.
         """
         if isinstance(step, Submit):
@@ -306,6 +181,8 @@ class VllmSession:
             for _ in range(step.steps):
                 yield self._engine_step(at, "run", step.accept)
         elif isinstance(step, Settle):
+            if self.side.opens():
+                yield self.look(at, "gate")
             yield from self._settle(at, step.accept)
         elif isinstance(step, Abort):
             yield self._abort(at, step)
@@ -315,97 +192,74 @@ class VllmSession:
             raise TraceError(f"steps[{at}] ({NAMES[type(step)]}): not a step of the core tier")
 
     def _submit(self, at: int, step: Submit) -> Observation:
-        before = self._seconds
-        room = MODEL_LENGTH - self.configuration.speculative - 1
-        if prompt_length(step.prompt) + step.outputs > room:
-            raise TraceError(f"steps[{at}] (submit): prompt and outputs exceed {room} tokens")
+        before = self.seconds
+        self._made.refuse(at, step)
         tokens = prompt_tokens(step.prompt, self.prefixes.turns)
-        self._arrivals += 1
         self.runner.submit(step.id, with_media(tokens, step.media), step.outputs, step.root)
+        self.side.submitted(step.id, self.runner.requests[step.id].content)
         self.prefixes.turns[step.id] = tokens + self.runner.requests[step.id].content.sampled
-        request = self._timed(
-            self._request_type,
-            request_id=step.id,
-            prompt_token_ids=tokens,
-            sampling_params=self._sampling_params(max_tokens=step.outputs, ignore_eos=True),
-            pooling_params=None,
-            arrival_time=float(self._arrivals),
-            priority=step.priority,
-            cache_salt=step.salt,
-            lora_request=self._adapter(step.adapter),
-            mm_features=self._features(step),
-            block_hasher=self._hasher,
-        )
+        request = self.timed(self._made.make, step, tokens)
         if not self._requests:
-            check_instance("Request", request, self._version)
+            check_instance("Request", request, self.target.version)
         self._requests[step.id] = request
         self._sampled[step.id] = []
         self.prefixes.learn(step.id, request.block_hashes)
-        self._timed(self.scheduler.add_request, request)
+        self.timed(self.scheduler.add_request, request)
         return self._observe(at, "submit", before)
 
-    def _adapter(self, name: str | None) -> Any:
-        if name is None:
-            return None
-        number = self._adapters.setdefault(name, len(self._adapters) + 1)
-        return self._lora_request(lora_name=name, lora_int_id=number, lora_path=name)
-
-    def _features(self, step: Submit) -> list[Any]:
-        return [
-            self._feature(
-                data=None, modality="image", identifier=name, mm_position=self._placeholder(start, length)
-            )
-            for name, start, length in step.media
-        ]
-
     def _abort(self, at: int, step: Abort) -> Observation:
-        before = self._seconds
-        ended = self._timed(self.scheduler.finish_requests, step.id, self._aborted)
+        before = self.seconds
+        ended = self.timed(self.scheduler.finish_requests, step.id, self._aborted)
         finished = tuple(self._finish(request.request_id, "abort") for request in ended)
         return self._observe(at, "abort", before, finished=finished)
 
     def _reset(self, at: int, step: ResetLocal) -> Observation:
-        before = self._seconds
-        done = self._timed(self.scheduler.reset_prefix_cache, reset_running_requests=step.running)
+        before = self.seconds
+        done = False
+        try:
+            done = self.timed(self.scheduler.reset_prefix_cache, reset_running_requests=step.running)
+        except RuntimeError:
+            # How vLLM refuses a forced reset while loads or saves hold blocks; its requests live on.
+            if not (step.running and self.side.holds_blocks()):
+                raise
         return self._observe(at, "reset_local", before, reset=bool(done))
 
     def _settle(self, at: int, accept: int) -> Iterator[Observation]:
         idle = steps = 0
         tokens = sum(request.num_prompt_tokens + request.max_tokens for request in self._requests.values())
         bound = settle_bound(tokens, len(self._requests))
-        while self._requests or self._in_flight or self._unsettled():
+        idle_steps = self.side.idle_steps
+        while self._requests or self._in_flight or self.side.unsettled():
             observation = self._engine_step(at, "settle", accept)
             steps += 1
-            idle = 0 if self._moved(observation) else idle + 1
-            if not self._requests and idle >= self.idle_steps:
+            moved = observation.scheduled or observation.finished or self.side.moved(observation)
+            idle = 0 if moved else idle + 1
+            if not self._requests and idle >= idle_steps:
                 yield observation
                 return
-            if self._requests and (idle >= self.idle_steps or steps > bound):
+            if self._requests and (idle >= idle_steps or steps > bound):
                 left = ", ".join(self._requests)
                 what = f"{idle} steps scheduled nothing" if idle else f"{steps} steps were not enough"
                 failure = Failure(
                     "stuck", f"{what}, still unfinished: {left}", "\n".join(holders(self.scheduler))
                 )
-                yield self._observe(at, "settle", self._seconds, failure=failure)
+                yield self._observe(at, "settle", self.seconds, failure=failure)
                 return
             yield observation
 
-    def _unsettled(self) -> bool:
-        """Whether anything but requests is left to wait for."""
-        return False
-
-    def _moved(self, observation: Observation) -> bool:
-        """Whether a step brought anything forward."""
-        return bool(observation.scheduled or observation.finished)
-
     def close(self) -> None:
         """Give up what the case held."""
+        self.side.close()
+
+    def look(self, at: int, do: str, before: float | None = None) -> Observation:
+        """What is to be seen now; `before` tells the seconds spent in vLLM until the step began."""
+        return self._observe(at, do, self.seconds if before is None else before)
 
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
         """One schedule and one update; asynchronous scheduling updates with the outputs of the step before,
         as the engine core does with two batches in flight."""
-        before = self._seconds
-        self._lookups.clear()
+        before = self.seconds
+        self.lookups.clear()
         self._evicted = self._wasted = 0
         self._events = []
         self._counters = Counters()
@@ -414,12 +268,12 @@ class VllmSession:
         preempted: tuple[str, ...] = ()
         self.runner.failed, self.runner.verified = [], 0
         if self._requests or not self._in_flight:
-            output = self._timed(self.scheduler.schedule)
+            output = self.timed(self.scheduler.schedule)
             if not self._output_checked:
-                check_instance("SchedulerOutput", output, self._version)
-                check_instance("CachedRequestData", output.scheduled_cached_reqs, self._version)
+                check_instance("SchedulerOutput", output, self.target.version)
+                check_instance("CachedRequestData", output.scheduled_cached_reqs, self.target.version)
                 self._output_checked = True
-            sampled = self._execute(output, accept)
+            sampled = self.side.execute(output, lambda: self.runner.execute(output, accept))
             scheduled, admitted = self._read_schedule(output)
             preempted = tuple(sorted(set(output.preempted_req_ids or ()) & self._running))
             self._in_flight.append((output, sampled))
@@ -447,20 +301,18 @@ class VllmSession:
         fresh = {new.req_id for new in output.scheduled_new_reqs}
         fresh |= set(output.scheduled_cached_reqs.resumed_req_ids)
         scheduled = tuple(Scheduled(item.id, item.start, item.end, item.drafts) for item in self.runner.work)
-        fresh -= self._promoted()
-        return scheduled, tuple(self._admitted(item) for item in scheduled if item.request in fresh)
+        fresh -= self.side.promoted([item.request for item in scheduled])
+        found = [self.admitted(item.request, item.start, 0) for item in scheduled if item.request in fresh]
+        return scheduled, tuple(found)
 
-    def _promoted(self) -> set[str]:
-        """Requests that left the queue in an earlier step."""
-        return set()
-
-    def _admitted(self, item: Scheduled) -> Admitted:
-        appeared, gone = self._lookups.get(item.request, (set(), set()))
+    def admitted(self, request: str, local: int, external: int) -> Admitted:
+        """A request that leaves the queue with these hits, in tokens, and what its lookup saw."""
+        appeared, gone = self.lookups.get(request, (set(), set()))
         return Admitted(
-            item.request,
-            local=item.start,
-            external=0,
-            junction=self._requests[item.request].shared_prefix_boundary,
+            request,
+            local,
+            external,
+            junction=self.scheduler.requests[request].shared_prefix_boundary,
             appeared=self.prefixes.entries(appeared),
             gone=self.prefixes.entries(gone),
         )
@@ -473,12 +325,13 @@ class VllmSession:
             live, took = self.runner.requests.get(name), sampled[name]
             right = live.content.sampled[took.first : took.first + len(took.tokens)] if live else took.tokens
             fed.append(right)
-        answer = self._answer(
+        answer = self._model_output(
+            **self.side.answer(),
             req_ids=requests,
             req_id_to_index={request: index for index, request in enumerate(requests)},
             sampled_token_ids=fed,
         )
-        outputs = self._timed(self.scheduler.update_from_output, output, answer)
+        outputs = self.timed(self.scheduler.update_from_output, output, answer)
         finished = []
         for batch in outputs.values():
             if batch.scheduler_stats is not None:
@@ -498,7 +351,7 @@ class VllmSession:
             proposing = [name for name in requests if sampled[name].tokens and name in self._requests]
             tokens = [[1] * self.configuration.speculative for _ in proposing]
             if proposing:
-                self._timed(self.scheduler.update_draft_token_ids, self._draft_tokens(proposing, tokens))
+                self.timed(self.scheduler.update_draft_token_ids, self._draft_tokens(proposing, tokens))
         return tuple(finished)
 
     def _finish(self, request: str, reason: str) -> Finished:
@@ -519,6 +372,7 @@ class VllmSession:
             self._visible = visible
         running = tuple(request.request_id for request in self.scheduler.running)
         self._running = set(running)
+        seen |= self.side.seen()
         return Observation(
             at=at,
             do=do,
@@ -527,6 +381,6 @@ class VllmSession:
             running=running,
             waiting=tuple(name for name in self._requests if name not in running),
             free=self.pool.get_num_free_blocks(),
-            seconds=self._seconds - before,
+            seconds=self.seconds - before,
             **seen,
         )
