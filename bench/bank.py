@@ -1,8 +1,8 @@
 """Runs the bug bank on every version of vLLM, keeps what came of it, and shows it as tables.
 
-    .venv/bin/python -m bench.bank                   the kept tables
-    .venv/bin/python -m bench.bank --run             run all, and keep the result in bench/results/bank.json
-    .venv/bin/python -m bench.bank --run --target T  show a run on these targets, and keep nothing
+.venv/bin/python -m bench.bank                   the kept tables
+.venv/bin/python -m bench.bank --run             run all, and keep the result in bench/results/bank.json
+.venv/bin/python -m bench.bank --run --target T  show a run on these targets, and keep nothing
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tailproof.jobs.hunt import Hunted, hunt
 from tailproof.judge.findings import Finding
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
-from tailproof.planted.vllm.catalogue import Mutant, all_mutants, by_hash, moved, mutant, records
+from tailproof.planted.vllm.catalogue import Mutant, MutantError, all_mutants, by_hash, moved, mutant, records
 from tailproof.planted.vllm.overlay import control_overlay, installed_package, mutant_overlay
 from tailproof.targets.environments import cache_folder, ensure
 from tailproof.targets.worker import Worker
@@ -45,6 +45,8 @@ def main(arguments: list[str]) -> int:
     options = _options(arguments)
     python = ensure(TARGET, _say).python
     package = installed_package(python)
+    for problem in moved(package, [*records().equivalent, *records().hole]):
+        _say(problem)
     if options.show:
         print("\n".join(_table(_kept(options.show, package))))
         return 0
@@ -176,10 +178,13 @@ def _kept(file: Path, package: Path, like: tuple[int, float] | None = None) -> l
         if like is None or like == (one["seed"], one["limit"]):
             finding = Finding(one["rule"], one["kind"], "") if "rule" in one else None
             kept[one["key"]] = Hunted(finding, one.get("trouble", ""), one["cases"], one["seconds"])
-    for problem in moved(package, list(kept)):
-        _say(problem)
-    gone = {key for key in kept if moved(package, [key])}
-    return [Row(mutant(package, key), hunted) for key, hunted in kept.items() if key not in gone]
+    rows = []
+    for key, hunted in kept.items():
+        try:
+            rows.append(Row(mutant(package, key), hunted))
+        except MutantError as problem:
+            _say(str(problem))
+    return rows
 
 
 def _scores(rows: list[Row]) -> list[str]:
