@@ -197,9 +197,11 @@ def _scores(rows: list[Row]) -> list[str]:
                 if (row.mutant.tier, row.mutant.generated) == (tier, generated)
                 and row.mutant.key not in records().equivalent
             ]
-            seen = sum(row.hunted.seen for row in some)
+            seen = [row.hunted for row in some if row.hunted.seen]
+            raised = sum(bool(one.finding and one.finding.kind.startswith("exception")) for one in seen)
             if some:
-                lines.append(f"{tier}, {kind}: {seen} of {len(some)} seen ({seen / len(some):.1%})")
+                share = f"{len(seen)} of {len(some)} seen ({len(seen) / len(some):.1%})"
+                lines.append(f"{tier}, {kind}: {share}, {raised} of them because vLLM raised")
     return lines or ["no mutant was run"]
 
 

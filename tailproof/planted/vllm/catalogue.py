@@ -1,5 +1,4 @@
-"""All planted faults of vLLM by name: those that operators make of its source, those of the table, and what
-is known of each.
+"""All planted faults of vLLM by name: those that operators make, those of the table, what is known of each.
 
 A generated one is called `function:operator:ordinal`. A record of it carries the digest of what it changes,
 `name@shape`: in another version's source the same ordinal may be another place, which is then refused.
