@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tailproof.jobs.bank.cases import bank
 from tailproof.jobs.bank.run import run_bank
-from tailproof.jobs.bank.show import document, markdown
+from tailproof.jobs.bank.show import brief, markdown
 from tailproof.known.model import load
 from tailproof.targets.opening import known_versions
 
@@ -30,18 +30,21 @@ def main() -> int:
     parser.add_argument("--run", action="store_true", help="run the bank")
     parser.add_argument("--target", action="append", metavar="T", help="with --run: only these targets")
     options = parser.parse_args()
-    code = 0
+    code, shipped = 0, bank()
     if options.run:
         began = time.monotonic()
         names = options.target or list(known_versions())
-        matrix = run_bank(names, bank(), load(), lambda line: print(line, file=sys.stderr))
-        found = {**document(matrix), "seconds": round(time.monotonic() - began)}
+        matrix = run_bank(names, shipped, load(), lambda line: print(line, file=sys.stderr))
+        seconds = round(time.monotonic() - began)
+        found = {"targets": names, "problems": matrix.problems, "seconds": seconds, "cells": brief(matrix)}
         code = matrix.exit_code
         if not options.target:
-            RESULT.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+            RESULT.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", encoding="utf-8")
     else:
         found = json.loads(RESULT.read_text(encoding="utf-8"))
-    print("\n".join(markdown(found)))
+    print("\n".join(markdown(shipped, found["cells"], found["targets"])))
+    for name, problem in found["problems"].items():
+        print(f"{name} could not run: {problem}")
     print(f"\nRun on {', '.join(found['targets'])}, one worker each, in {found['seconds']} s.")
     return code
 

@@ -1,12 +1,12 @@
-"""Shows the bank's matrix: as lines, as one JSON document, and that document as tables."""
+"""Shows the bank's matrix: as lines, as one JSON document, and in brief as tables."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tailproof.jobs.bank.cases import Case
+from tailproof.jobs.bank.cases import Bank, Case
 from tailproof.jobs.bank.run import VERDICTS, Cell, Matrix
 from tailproof.judge.findings import Finding
 
@@ -93,48 +93,55 @@ def _finding(finding: Finding) -> dict[str, str]:
     return {"rule": finding.rule, "kind": finding.kind, "message": finding.message}
 
 
-def markdown(found: dict[str, Any]) -> Iterator[str]:
-    """The matrix as tables in Markdown, line by line, from its document."""
-    targets, cases = found["targets"], found["cases"]
-    heads = [target.removeprefix("vllm==") for target in targets]
-    relations = Counter(case["relation"] for case in cases)
-    played = [case for case in cases if case["relation"] != "none"]
-    traces = [trace for case in played for trace in case["traces"]]
+def brief(matrix: Matrix) -> dict[str, dict[str, str]]:
+    """What each target did, by report and target: a verdict, and the finding if there is one."""
+    return {
+        report: {target: _brief(cell) for target, cell in row.items()} for report, row in matrix.cells.items()
+    }
+
+
+def _brief(cell: Cell) -> str:
+    finding = cell.finding
+    return cell.verdict if finding is None else f"{cell.verdict}: {finding.rule} {finding.kind}"
+
+
+def markdown(bank: Bank, cells: dict[str, dict[str, str]], targets: Sequence[str]) -> Iterator[str]:
+    """What targets did (`brief`) as tables in Markdown, line by line."""
+    heads = " | ".join(target.removeprefix("vllm==") for target in targets)
+    rules = "---|" * len(targets)
+    relations = Counter(case.relation for case in bank.cases)
+    shared = sum(len(case.traces) for case in bank.cases) - len(bank.plays)
     yield (
-        f"{len(cases)} reports: {relations['same']} played as reported, {relations['kind']} in kind, "
-        f"{relations['none']} not played. {len(set(traces))} traces; {len(traces) - len(set(traces))} uses of "
-        "a trace are shared."
+        f"{len(bank.cases)} reports: {relations['same']} played as reported, {relations['kind']} in kind, "
+        f"{relations['none']} not played. {len(bank.plays)} traces; {shared} uses of a trace are shared."
     )
-    yield ""
-    yield f"| verdict | {' | '.join(heads)} |"
-    yield f"|---|{'---|' * len(heads)}"
+    yield from ("", f"| verdict | {heads} |", f"|---|{rules}")
     for verdict in VERDICTS:
-        numbers = [str(found["counts"][target][verdict]) for target in targets]
-        yield f"| {verdict} | {' | '.join(numbers)} |"
-    yield ""
-    yield f"| report | what went wrong | played | rules | traces | {' | '.join(heads)} |"
-    yield f"|---|---|---|---|---|{'---|' * len(heads)}"
-    for case in played:
-        cells = [_short(case["cells"][target]) for target in targets]
-        note = case["note"]
-        about = f"{case['about']} *{note[:1].upper()}{note[1:]}.*" if note else case["about"]
+        told = [[row[target] for row in cells.values() if target in row] for target in targets]
+        counts = [str(sum(one.partition(":")[0] == verdict for one in column)) for column in told]
+        yield f"| {verdict} | {' | '.join(counts)} |"
+    yield from (
+        "",
+        f"| report | what went wrong | played | rules | traces | {heads} |",
+        f"|---|---|---|---|---|{rules}",
+    )
+    for case in bank.cases:
+        if case.relation == "none":
+            continue
+        about = f"{case.about} *{case.note[:1].upper()}{case.note[1:]}.*" if case.note else case.about
+        row = cells.get(case.report, {})
+        found = " | ".join(_marked(row.get(target, "could not run")) for target in targets)
         yield (
-            f"| {case['report']} | {about} | {_RELATIONS[case['relation']]} | {' '.join(case['rules'])} | "
-            f"{', '.join(case['traces'])} | {' | '.join(cells)} |"
+            f"| {case.report} | {about} | {_RELATIONS[case.relation]} | {' '.join(case.rules)} | "
+            f"{', '.join(case.traces)} | {found} |"
         )
-    yield ""
-    yield "| not played | what went wrong | why not |"
-    yield "|---|---|---|"
-    for case in cases:
-        if case["relation"] == "none":
-            yield f"| {case['report']} | {case['about']} | {case['reason']} |"
-    yield from (f"{name} could not run: {problem}." for name, problem in found["problems"].items())
+    yield from ("", "| not played | what went wrong | why not |", "|---|---|---|")
+    for case in bank.cases:
+        if case.relation == "none":
+            yield f"| {case.report} | {case.about} | {case.reason} |"
 
 
-def _short(cell: dict[str, Any]) -> str:
-    if cell["verdict"] == "does not apply":
+def _marked(told: str) -> str:
+    if told == "does not apply":
         return "–"
-    if cell["finding"] is None:
-        return str(cell["verdict"])
-    text = f"{cell['verdict']}: {cell['finding']['rule']} {cell['finding']['kind']}"
-    return f"**{text}**" if cell["verdict"] == "fails" else text
+    return f"**{told}**" if told.startswith("fails") else told
