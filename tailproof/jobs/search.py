@@ -158,16 +158,24 @@ class Hunted:
         return self.finding is not None or bool(self.trouble)
 
 
-def hunt(worker: OpenTarget, known: Known, *, seed: int, seconds: float, cases: int | None = None) -> Hunted:
-    """Run generated cases of the core tier on a target until one shows what is not known of it, for at most
+def hunt(
+    worker: OpenTarget,
+    known: Known,
+    *,
+    seed: int,
+    seconds: float,
+    cases: int | None = None,
+    tier: str = "core",
+) -> Hunted:
+    """Run generated cases of a tier on a target until one shows what is not known of it, for at most
     some seconds, or a number of cases."""
     subject = Subject([worker], lambda trace: known.explainer())
     done, began = 0, time.monotonic()
     finding, trouble = None, ""
     try:
-        worker.describe()
+        draw = drawing(tier, subject.describe())
         began = time.monotonic()
-        for one in search(subject, lambda index: case(seed, index), seconds=seconds, cases=cases):
+        for one in search(subject, lambda index: draw(seed, index), seconds=seconds, cases=cases):
             done += 1
             if finding := one.new():
                 break

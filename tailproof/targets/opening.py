@@ -20,9 +20,10 @@ from spec.observation import Outcome
 from spec.trace import Configuration, Trace
 from tailproof.planted.reference import MUTANTS
 from tailproof.planted.reference_store import STORE_MUTANTS
+from tailproof.planted.vllm.catalogue import MutantError, check_name, mutant
 from tailproof.targets.environments import ensure, known_targets, locate
 from tailproof.targets.libraries import store_problem
-from tailproof.targets.overlay import OverlayProblem, mutant, mutant_overlay
+from tailproof.targets.overlay import installed_package, mutant_overlay
 from tailproof.targets.problems import TargetProblem
 from tailproof.targets.versions import fetched, folder_of
 from tailproof.targets.worker import Worker, outcome_of
@@ -186,8 +187,10 @@ def _planted(name: str, version: str, fault: str) -> Target:
     if f"vllm=={version}" != DEFAULT:
         raise TargetNameError(f"{name}: faults are planted in {DEFAULT} only")
     try:
-        mutant(fault)
-    except OverlayProblem as problem:
+        check_name(fault)
+        if (environment := locate(DEFAULT)).ready:
+            mutant(installed_package(environment.python), fault)
+    except MutantError as problem:
         raise TargetNameError(str(problem)) from None
     return Target(name, "installed", version, fault)
 
@@ -196,9 +199,10 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
     if target.fault:
         python = ensure(DEFAULT, progress).python
         try:
-            return Worker(target.name, python, "vllm", (mutant_overlay(target.fault, python),))
-        except OverlayProblem as problem:
+            folder = mutant_overlay(target.fault, python)
+        except MutantError as problem:
             raise TargetProblem(f"{target.name}: {problem}") from problem
+        return Worker(target.name, python, "vllm", (folder,))
     if target.name in known_targets():
         return Worker(target.name, ensure(target.name, progress).python, "vllm")
     if target.argument not in OVERLAYS:

@@ -139,11 +139,11 @@ class Saying(ReferenceTarget):
         ),
         # A version that we installed is what it is called, whatever is planted in it.
         (
-            f"{DEFAULT}+copy-forgotten",
+            f"{DEFAULT}+copy-backwards",
             "0.32.0",
             "0.31",
             "0.32",
-            "vllm==0.32.0+copy-forgotten is of the line 0.32: its known faults are used",
+            "vllm==0.32.0+copy-backwards is of the line 0.32: its known faults are used",
         ),
         (
             "vllm@/there",
