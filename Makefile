@@ -4,6 +4,8 @@
 PYTHON ?= python3
 TARGET := vllm==0.32.0
 BIN := .venv/bin
+# What the mutants of vLLM came to; each night goes on where the last one stopped.
+MUTANTS := mutants.jsonl
 DONE := .venv/.tailproof-setup
 # A changed pyproject.toml, another Python or a moved folder each ask for a new .venv.
 WANTED = $(shell { $(PYTHON) --version; pwd; cat pyproject.toml; } | sha256sum | cut -c 1-64)
@@ -17,23 +19,26 @@ setup: ## create .venv and the environment of the real vLLM; a second run does n
 	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
 	  && printf '%s\n' "$(WANTED)" > $(DONE).new && mv $(DONE).new $(DONE); \
 	fi
-	@$(BIN)/python -m tailproof.targets.environments ensure '$(TARGET)' > /dev/null
+	@$(BIN)/python -m tailproof.targets.setup '$(TARGET)' > /dev/null
 
 check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)
 
-nightly: setup ## fuzz the two newest versions for an hour each, half of it with a store
+nightly: setup ## fuzz the two newest versions for an hour each, half of it with a store; mutants for two hours
 	for version in 0.32.0 0.33.0; do for tier in core store; do \
 	  $(BIN)/tailproof fuzz --target vllm==$$version --tier $$tier --seconds 1800 --workers 2 || exit; \
 	done; done
+	$(BIN)/python bench/mutation.py --semantic --seconds 20 --json $(MUTANTS)
+	$(BIN)/python bench/mutation.py --generated --seconds 20 --total 7200 --json $(MUTANTS)
 
 test: lint ## run the linters, the type checker and all tests
 	$(BIN)/python -m pytest -n 2
 
-lint: setup ## run the linters and the type checker
+lint: setup ## run the linters, the type checker and the check of the import order
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## remove .venv and all caches of this folder; built environments stay
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

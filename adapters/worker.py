@@ -113,9 +113,9 @@ def load_system(name: str) -> System:
         AdapterError: when there is no such system.
     """
     if name == "vllm":
-        from adapters.vllm.core import VllmCore
+        from adapters.vllm.system import VllmSystem
 
-        return VllmCore()
+        return VllmSystem()
     raise AdapterError(f"no adapter is called {name!r}")
 
 

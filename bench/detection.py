@@ -1,7 +1,7 @@
 """Measures how soon fuzzing finds each seed defect again, on a version of vLLM that has it.
 
-    .venv/bin/python -m bench.detection            the table, on the terminal
-    .venv/bin/python -m bench.detection --write    and into docs/detection.md
+    .venv/bin/python -m bench.detection          the kept table
+    .venv/bin/python -m bench.detection --run    measure, and keep the table's numbers in bench/results/
 
 For each defect and seed, cases are drawn as `tailproof fuzz` draws them, and counted until one shows that
 very defect: other divergences of an old version do not count, nor what a known fault of today explains. Time
@@ -12,28 +12,25 @@ is the control: it must find nothing.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spec.geometry import Geometry
 from spec.trace import Trace, prompt_length
-from tailproof.generate.core import case
-from tailproof.generate.drawing import Axes
-from tailproof.generate.store import store_case
+from tailproof.jobs.search import Subject, drawing, search
 from tailproof.judge.findings import Finding
-from tailproof.judge.lockstep import divergences
-from tailproof.judge.step import Step
+from tailproof.judge.lockstep import Explainer, Renaming
 from tailproof.known.explain import Known
 from tailproof.known.model import load
 from tailproof.targets.opening import OpenTarget, Target, open_target
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "detection.md"
-BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"
+RESULT = Path(__file__).parent / "results" / "detection.json"
 SEEDS = 10
 LIMIT = 60.0
 CONTROL_CASES = 200
@@ -124,20 +121,11 @@ class Hunt:
     seconds: float
 
 
-class _Others:
+def _others(defect: Defect, trace: Trace) -> Explainer:
     """Explains everything but one defect: by a known fault of today where there is one."""
-
-    def __init__(self, defect: Defect, trace: Trace) -> None:
-        self.defect = defect
-        self.trace = trace
-        self.known = TODAY.explainer()
-
-    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
-        names = zip(findings, self.known.explain(step, findings), strict=True)
-        return [name or ("" if self.defect.is_it(self.trace, one) else "another") for one, name in names]
-
-    def follow(self, step: Step) -> None:
-        self.known.follow(step)
+    return Renaming(
+        TODAY.explainer(), lambda one, name: name or ("" if defect.is_it(trace, one) else "another")
+    )
 
 
 def hunt(
@@ -148,61 +136,59 @@ def hunt(
     Raises:
         TargetProblem: when the target cannot go on.
     """
-    draw = _drawing(defect.tier, opened)
-    began = time.monotonic()
-    index = 0
-    while time.monotonic() - began < seconds and (cases is None or index < cases):
-        trace = draw(seed, index)
-        index += 1
-        outcome = opened.run(trace)
-        found = divergences(trace, outcome, explainer=_Others(defect, trace))
-        if any(not one.fault for one in found):
-            return Hunt(seed, True, index, time.monotonic() - began)
-    return Hunt(seed, False, index, time.monotonic() - began)
+    draw = drawing(defect.tier, [opened.describe()])
+    subject = Subject([opened], lambda trace: _others(defect, trace))
+    done, passed = 0, 0.0
+    # One at a time, so that nothing is queued where the search stops, and the worker stays warm.
+    for one in search(subject, lambda index: draw(seed, index), seconds=seconds, cases=cases, ahead=1):
+        done, passed = done + 1, one.seconds
+        if one.new() is not None:
+            return Hunt(seed, True, done, passed)
+    return Hunt(seed, False, done, passed)
 
 
-def table(rows: Iterator[tuple[Defect, list[Hunt], Hunt]]) -> Iterator[str]:
+def table(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The measurements as a table in Markdown, line by line."""
     yield "| defect | version | named | found | median cases | median s | worst s | control |"
     yield "|---|---|---|---|---|---|---|---|"
-    for defect, hunts, control in rows:
+    for defect in DEFECTS:
+        row = rows[defect.name]
         named = ", ".join(f"{rule} {kind}" for rule, kind in sorted(defect.signs))
-        found = [one for one in hunts if one.found]
-        cases = f"{statistics.median(one.cases for one in found):.0f}" if found else "none"
-        middle = f"{statistics.median(one.seconds for one in found):.2f}" if found else "none"
-        worst = f"{max(one.seconds for one in found):.2f}" if found else "none"
-        said = "found" if control.found else "nothing"
+        cases, seconds = row["cases"], row["seconds"]
+        numbers = (
+            f"{statistics.median(cases):.0f} | {statistics.median(seconds):.2f} | {max(seconds):.2f}"
+            if cases
+            else "none | none | none"
+        )
+        found = f"{len(cases)} of {row['seeds']} seeds"
         yield (
-            f"| {defect.name} | {defect.target} | {named} | {len(found)} of {len(hunts)} seeds | {cases} | "
-            f"{middle} | {worst} | {said} in {control.cases} cases of {defect.control} |"
+            f"| {defect.name} | {defect.target} | {named} | {found} | {numbers} | "
+            f"{row['control']} in {row['control_cases']} cases of {defect.control} |"
         )
 
 
-def measure(seeds: int) -> Iterator[tuple[Defect, list[Hunt], Hunt]]:
-    """The hunts of every defect, and that of its control."""
-    for defect in DEFECTS:
-        with closing(open_target(Target.parse(defect.target), _say)) as opened:
-            _warm(defect.tier, opened)
-            hunts = [hunt(defect, opened, seed) for seed in range(1, seeds + 1)]
-        _say(f"{defect.name}: {sum(one.found for one in hunts)} of {len(hunts)} seeds")
-        with closing(open_target(Target.parse(defect.control), _say)) as opened:
-            _warm(defect.tier, opened)
-            control = hunt(defect, opened, 1, cases=CONTROL_CASES)
-        yield defect, hunts, control
-
-
-def _drawing(tier: str, opened: OpenTarget) -> Callable[[int, int], Trace]:
-    """How cases of a tier are drawn for a target."""
-    described = opened.describe()
-    if tier == "store":
-        return store_case
-    axes = Axes().within(described.profiles, described.lacks)
-    return lambda seed, index: case(seed, index, axes)
+def measure(defect: Defect, seeds: int) -> dict[str, Any]:
+    """The hunts of a defect: cases and seconds of those that found it, and what its control found."""
+    with closing(open_target(Target.parse(defect.target), _say)) as opened:
+        _warm(defect.tier, opened)
+        hunts = [hunt(defect, opened, seed) for seed in range(1, seeds + 1)]
+    found = [one for one in hunts if one.found]
+    _say(f"{defect.name}: {len(found)} of {len(hunts)} seeds")
+    with closing(open_target(Target.parse(defect.control), _say)) as opened:
+        _warm(defect.tier, opened)
+        control = hunt(defect, opened, 1, cases=CONTROL_CASES)
+    return {
+        "seeds": seeds,
+        "cases": [one.cases for one in found],
+        "seconds": [round(one.seconds, 2) for one in found],
+        "control": "found" if control.found else "nothing",
+        "control_cases": control.cases,
+    }
 
 
 def _warm(tier: str, opened: OpenTarget) -> None:
     """The first case of a worker builds vLLM's configuration objects, which costs seconds."""
-    draw = _drawing(tier, opened)
+    draw = drawing(tier, [opened.describe()])
     for index in range(8):
         opened.run(draw(0, index))
 
@@ -212,19 +198,17 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Measure, print, and perhaps write."""
+    """Show the table, measured anew if that is asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="put the table into docs/detection.md")
+    parser.add_argument("--run", action="store_true", help="measure, and keep the result")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds (default: %(default)s)")
     options = parser.parse_args()
-    lines = list(table(measure(options.seeds)))
-    print("\n".join(lines))
-    if options.write:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        DOCUMENT.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
+    if options.run:
+        rows = {defect.name: measure(defect, options.seeds) for defect in DEFECTS}
+        RESULT.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(json.loads(RESULT.read_text(encoding="utf-8")))))
 
 
 if __name__ == "__main__":

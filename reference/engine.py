@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from reference.cache import Key, Lookup
 from reference.history import History
+from reference.plan import Plan
 from reference.publish import Publications
+from reference.side import SlowSide
 from reference.slow_rules import SlowRules
 from spec.exact_model import first_state, next_state, states
 from spec.liveness import settle_bound
@@ -28,50 +29,31 @@ from spec.observation import (
     Observation,
     Scheduled,
 )
-from spec.trace import NAMES, Abort, ResetLocal, Run, Settle, Step, Submit, TraceError
+from spec.trace import NAMES, Abort, Configuration, ResetLocal, Run, Settle, Step, Submit, TraceError
 
 IDLE_STEPS = 3
 
 
-@dataclass(slots=True)
-class Plan:
-    """One engine step as it is decided: the `budget` left in tokens, what is scheduled and admitted, and the
-    entries `published`, of which `fresh` are the keys that were not visible before. `beginners` are requests
-    that compute for the first time since they got their blocks."""
-
-    budget: int
-    scheduled: list[Scheduled] = field(default_factory=list)
-    admitted: list[Admitted] = field(default_factory=list)
-    published: dict[Key, Entry] = field(default_factory=dict)
-    fresh: set[Key] = field(default_factory=set)
-    counters: list[Counters] = field(default_factory=list)
-    beginners: set[str] = field(default_factory=set)
-
-    def take(self, item: Scheduled) -> None:
-        """Schedule a chunk."""
-        self.budget -= item.end - item.start
-        self.scheduled.append(item)
-
-    def appeared(self) -> tuple[Entry, ...]:
-        """The entries that became visible so far."""
-        return tuple(self.published[key] for key in self.fresh)
-
-
 class SlowEngine(SlowRules):
-    """One configuration of the reference, alive for one trace."""
+    """One engine of the reference, alive for one trace; `side` is what it does with a store."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration)
+        self.side = SlowSide(self)
+
+    def join(self, first: SlowEngine) -> None:
+        """Share the requests and the identities of prefixes with the first engine of a case."""
+        self.prefixes, self.histories, self.expected = first.prefixes, first.histories, first.expected
 
     def target_seconds(self) -> float:
         """Seconds spent in the engine; all of them."""
         return time.perf_counter() - self._began
 
-    def close(self) -> None:
-        """Nothing is held."""
-
     def step(self, at: int, step: Step) -> Iterator[Observation]:
         """Run one step of the trace.
 
         Raises:
-            TraceError: for a step of the store tier.
+            TraceError: for a step that concerns the store.
         """
         if isinstance(step, Submit):
             yield self._submit(at, step)
@@ -79,6 +61,8 @@ class SlowEngine(SlowRules):
             for _ in range(step.steps):
                 yield self._engine_step(at, "run", step.accept)
         elif isinstance(step, Settle):
+            if self.side.opens():
+                yield self.observe(at, "gate")
             yield from self._settle(at, step.accept)
         elif isinstance(step, Abort):
             yield self._abort(at, step)
@@ -93,28 +77,28 @@ class SlowEngine(SlowRules):
         self.expected[step.id] = states([*history.tokens, *history.sampled], step.root)
         self.sampled[step.id] = []
         self.waiting.append(history)
-        return self._observe(at, "submit")
+        return self.observe(at, "submit")
 
     def _abort(self, at: int, step: Abort) -> Observation:
         history = self.histories[step.id]
         if history.state == "finished":
-            return self._observe(at, "abort")
-        return self._observe(at, "abort", finished=(self._finish(history, "abort"),))
+            return self.observe(at, "abort")
+        return self.observe(at, "abort", finished=(self.finish(history, "abort"),))
 
     def _reset(self, at: int, step: ResetLocal) -> Observation:
         if step.running:
             for history in reversed(self.running):
                 self._preempt(history)
             self.running, self.ending = [], []
-        if self._holds_blocks():
-            return self._observe(at, "reset_local", reset=False)
+        if self.side.holds_blocks():
+            return self.observe(at, "reset_local", reset=False)
         gone: tuple[Entry, ...] = ()
         if self.reset_clears():
             gone = tuple(self.owners[key] for key in self.cache.visible)
             self.cache.visible.clear()
             self.content.clear()
             self.pending.append(Event("cleared"))
-        return self._observe(at, "reset_local", withdrawn=gone, reset=True)
+        return self.observe(at, "reset_local", withdrawn=gone, reset=True)
 
     def _preempt(self, history: History) -> None:
         """Put a running request back to the head of the queue, without its blocks."""
@@ -125,68 +109,59 @@ class SlowEngine(SlowRules):
             history.forget(self.prefixes)
             del self.sampled[history.id][history.told :]
         self.waiting.insert(0, history)
-
-    def _holds_blocks(self) -> bool:
-        """Whether any block is held, so that a reset is refused."""
-        return bool(self.running)
+        self.side.preempted(history)
 
     def _lag(self, ended: list[History]) -> list[Finished]:
         """With asynchronous scheduling the end of a request is known a step later."""
         if not self.configuration.asynchronous:
-            return [self._finish(history, "length") for history in ended]
+            return [self.finish(history, "length") for history in ended]
         known = [history for history in self.ending if history in self.running]
         self.ending = ended
-        return [self._finish(history, "length") for history in known]
+        return [self.finish(history, "length") for history in known]
 
     def _settle(self, at: int, accept: int) -> Iterator[Observation]:
         idle = steps = 0
         live = [*self.running, *self.waiting]
         tokens = sum(history.prompt + history.submit.outputs for history in live)
-        while self._unsettled():
+        while self.running or self.waiting or self.side.unsettled():
             observation = self._engine_step(at, "settle", accept)
             steps += 1
-            idle = 0 if self._moved(observation) else idle + 1
+            idle = 0 if observation.scheduled or self.side.moved(observation) else idle + 1
             if idle >= IDLE_STEPS or steps > settle_bound(tokens, len(live)):
                 failure = Failure(
                     "stuck", f"{steps} steps were not enough, {idle} of the last scheduled nothing"
                 )
-                yield self._observe(at, "settle", failure=failure)
+                yield self.observe(at, "settle", failure=failure)
                 return
             yield observation
-
-    def _unsettled(self) -> bool:
-        """Whether anything is left to do."""
-        return bool(self.running or self.waiting)
-
-    def _moved(self, observation: Observation) -> bool:
-        """Whether a step brought anything forward."""
-        return bool(observation.scheduled)
 
     def _engine_step(self, at: int, do: str, accept: int) -> Observation:
         plan = Plan(self.configuration.budget)
         told = {history.id: history.produced for history in self.running}
         for history in list(self.running):
             self._continue(history, plan)
-        for history in self._queue():
+        for history in self.side.queue():
             if plan.budget <= 0 or len(self.running) >= self.configuration.live:
                 break
-            if not self._admit(history, plan):
+            if not self.side.admit(history, plan):
                 break
-        self._decided(plan)
+        self.side.decided(plan)
         ended: list[History] = []
         failed: list[FailedRead] = []
         for item in plan.scheduled:
             begins = item.request in plan.beginners
             if begins:
-                failed.extend(self._adopt(self.histories[item.request], item.start))
+                history = self.histories[item.request]
+                missed = self._adopt(history, item.start)
+                failed.extend(self.side.adopted(history, item.start, missed))
             if self._compute(item, accept, begins):
                 ended.append(self.histories[item.request])
             plan.published.update(self._register_late(self.histories[item.request], plan.fresh))
-        finished = [*self._lag(ended), *self._conclude()]
+        finished = [*self._lag(ended), *self.side.conclude()]
         for request, count in told.items():
             self.histories[request].told = count
         new = tuple(entry for key, entry in plan.published.items() if key in plan.fresh)
-        return self._observe(
+        return self.observe(
             at,
             do,
             scheduled=tuple(plan.scheduled),
@@ -203,34 +178,26 @@ class SlowEngine(SlowRules):
         if history in self.ending:
             return
         drafts = self.configuration.speculative if history.computed >= history.prefill_end else 0
-        item = self._schedule(history, history.computed, plan.budget, drafts)
+        item = self.schedule(history, history.computed, plan.budget, drafts)
         if item is not None and self.may_run(history):
             plan.take(item)
             plan.published.update(self._register(item, plan.fresh))
 
-    def _queue(self) -> list[History]:
-        """The waiting requests in the order in which they are reached."""
-        return list(self.waiting)
-
-    def _admit(self, history: History, plan: Plan) -> bool:
-        """Let a waiting request begin; False when it must wait and nobody may overtake it."""
-        return self._begin(history, self.lookup(history), plan)
-
-    def _begin(self, history: History, found: Lookup, plan: Plan) -> bool:
+    def begin(self, history: History, found: Lookup, plan: Plan) -> bool:
         """Let a waiting request begin after its hit; False when it must wait."""
         if self.must_wait(history, found.hit, plan.fresh):
             return False
         history.junction = found.junction
         appeared = plan.appeared()
-        item = self._schedule(history, found.hit, plan.budget, 0)
+        item = self.schedule(history, found.hit, plan.budget, 0)
         if item is None:
             return False
         plan.admitted.append(Admitted(history.id, found.hit, 0, found.junction, appeared))
         plan.counters.append(self.counted(history, found.hit))
-        self._start(history, item, plan)
+        self.start(history, item, plan)
         return True
 
-    def _start(self, history: History, item: Scheduled, plan: Plan) -> None:
+    def start(self, history: History, item: Scheduled, plan: Plan) -> None:
         """Move a request from the queue to the running ones, with its first chunk."""
         self.waiting.remove(history)
         self.running.append(history)
@@ -239,13 +206,6 @@ class SlowEngine(SlowRules):
         plan.beginners.add(history.id)
         plan.published.update(self._register(item, plan.fresh))
 
-    def _decided(self, plan: Plan) -> None:
-        """The schedule of a step stands; nothing is computed yet."""
-
-    def _conclude(self) -> list[Finished]:
-        """The step is computed; the requests that end with it for another reason than their last output."""
-        return []
-
     def _events(self, new: tuple[Entry, ...]) -> tuple[Event, ...] | None:
         if not self.configuration.events:
             return None
@@ -253,7 +213,7 @@ class SlowEngine(SlowRules):
         self.pending = []
         return events
 
-    def _schedule(self, history: History, start: int, budget: int, drafts: int) -> Scheduled | None:
+    def schedule(self, history: History, start: int, budget: int, drafts: int) -> Scheduled | None:
         if start < history.prefill_end:
             end = self.chunk_end(history, start, budget)
             drafts = 0
@@ -302,7 +262,7 @@ class SlowEngine(SlowRules):
             if group.kind == "window":
                 at = window_blocks(hit, group.block, group.window, 0)
             for position in at:
-                found = self._read(group.index, history, position) if position % unit == 0 else None
+                found = self.side.read(group.index, history, position) if position % unit == 0 else None
                 if found != expected[position]:
                     what = "state" if group.kind == "mamba" else "kv"
                     failed.append(FailedRead(history.id, group.index, position, what))
@@ -311,16 +271,12 @@ class SlowEngine(SlowRules):
         self.held[history.id] = held
         return failed
 
-    def _read(self, group: int, history: History, position: int) -> int | None:
-        """The content under an entry that a request reuses."""
-        return self.content.get(self.cache.key(group, history, position))
-
     def _compute(self, item: Scheduled, accept: int, admitted: bool) -> bool:
         """Compute a chunk; whether the request has all its outputs now."""
         history = self.histories[item.request]
         if history.hit is None:
             history.hit = item.start
-            self.cached[history.id] = self.reported(history, item.start)
+            self.cached[history.id] = self.side.reported(history, self.reported(history, item.start))
         sure = item.end - item.drafts
         state = self.held[history.id]
         left = self.publications(history, item.start, item.end, item.drafts)
@@ -331,7 +287,7 @@ class SlowEngine(SlowRules):
                 self._store(history, left, position, self.expected[history.id][position])
         for position, token in enumerate(history.tokens[item.start : sure], item.start + 1):
             state = next_state(state, token)
-            self._computed(history, position, state)
+            self.side.computed(history, position, state)
             if position in kept:
                 self._store(history, left, position, state)
         history.computed = self.advanced(history, sure)
@@ -343,37 +299,32 @@ class SlowEngine(SlowRules):
                     history.produce(1, self.prefixes)
                     if draft < accepted:
                         state = next_state(state, history.tokens[-1])
-                        self._computed(history, history.known, state)
+                        self.side.computed(history, history.known, state)
             history.computed = self.advanced(history, sure + accepted)
             if self.has_ended(history):
                 return True
         self.held[history.id] = state
         return False
 
-    def _computed(self, history: History, position: int, state: int) -> None:
-        """A request's blocks now hold the KV of its token before `position` and the state after it."""
-
     def _store(self, history: History, left: Publications, position: int, state: int) -> None:
-        if position > len(history.ahead) * self.geometry.unit:
+        if position > len(history.final_numbers) * self.geometry.unit:
             return
         for group in self.geometry.groups:
             if (group.index, position) in left.must:
                 key = self.cache.key(group.index, history, position)
                 self.content[key] = self.stored(group.kind, history, position, state)
 
-    def _finish(self, history: History, reason: str) -> Finished:
+    def finish(self, history: History, reason: str) -> Finished:
         history.state = "finished"
         for queue in (self.running, self.waiting):
             if history in queue:
                 queue.remove(history)
         leak = self.blocks_of(history) - self.released(history)
         self.leaked += leak
+        self.side.ended(history, reason)
         return Finished(history.id, reason, tuple(self.sampled[history.id]), self.cached.get(history.id))
 
-    def _blocks_held(self) -> int:
-        return sum(self.blocks_of(history) for history in self.running)
-
-    def _observe(
+    def observe(
         self,
         at: int,
         do: str,
@@ -400,11 +351,12 @@ class SlowEngine(SlowRules):
             failed_reads=failed_reads,
             running=tuple(history.id for history in self.running),
             waiting=tuple(history.id for history in self.waiting),
-            free=self.configuration.blocks - 1 - self._blocks_held() - self.leaked,
+            free=self.configuration.blocks - 1 - self.side.blocks_held() - self.leaked,
             reset=reset,
             events=events,
             counters=counters,
             failure=failure,
+            **self.side.seen(),
         )
 
 

@@ -39,13 +39,16 @@ class Prefixes:
 
 @dataclass(slots=True)
 class History:
-    """One request: `tokens` known so far (prompt, with the media behind it, then fed outputs), `numbers` the
-    identities of its prefixes that are known, `ahead` all that ever will be, `computed` tokens in its cache,
-    `junction` from its last lookup, `crossed` the block boundary that its last accepted drafts passed over
-    (0: none), `state` waiting, running or finished, `told` how many outputs the scheduler knows of (with
-    asynchronous scheduling one step behind), `most` how far it was computed before it was last preempted,
-    `exports` the states that it exported since it last began, by the block end whose place each took.
-    Lengths in tokens."""
+    """One request. Lengths are in tokens.
+
+    `tokens` are those known so far (prompt, with the media behind it, then fed outputs), `numbers` the
+    identities of its known prefixes, `final_numbers` of all that ever will be. `computed` tokens are in its
+    cache; `reached_before` is how far that went before it was last preempted. `junction` comes from its last
+    lookup; `crossed_boundary` is the block boundary that its last accepted drafts passed over (0: none).
+    `state` is waiting, loading, running or finished. `told` is how many outputs the scheduler knows of (with
+    asynchronous scheduling one step behind). `exports` are the states that it exported since it last began,
+    by the block end whose place each took.
+    """
 
     submit: Submit
     prompt: int
@@ -53,14 +56,14 @@ class History:
     sampled: list[int]
     numbers: list[int]
     order: int
-    ahead: list[int] = field(default_factory=list)
+    final_numbers: list[int] = field(default_factory=list)
     computed: int = 0
     junction: int = 0
-    crossed: int = 0
+    crossed_boundary: int = 0
     hit: int | None = None
     state: str = "waiting"
     told: int = 0
-    most: int = 0
+    reached_before: int = 0
     exports: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -103,8 +106,8 @@ class History:
             order=len(earlier),
         )
         prefixes.extend(history.numbers, history.tokens, submit.root)
-        history.ahead = list(history.numbers)
-        prefixes.extend(history.ahead, tokens + history.sampled, submit.root)
+        history.final_numbers = list(history.numbers)
+        prefixes.extend(history.final_numbers, tokens + history.sampled, submit.root)
         return history
 
     def produce(self, count: int, prefixes: Prefixes) -> int:
@@ -123,9 +126,18 @@ class History:
         """The identity of the first `position` tokens (a positive multiple of the unit), known or to come;
         one that nothing else has where no hash can ever cover them."""
         index = position // unit - 1
-        return self.ahead[index] if index < len(self.ahead) else -2 - _APART * (self.order + 1) - index
+        return (
+            self.final_numbers[index]
+            if index < len(self.final_numbers)
+            else -2 - _APART * (self.order + 1) - index
+        )
 
     def shares(self, other: History, position: int, unit: int) -> bool:
         """Whether it begins, now or later, with the first `position` tokens of another request."""
-        reach = min(len(self.ahead), len(other.ahead)) * unit
+        reach = min(len(self.final_numbers), len(other.final_numbers)) * unit
         return position <= reach and self.number(position, unit) == other.number(position, unit)
+
+
+def live(histories: Mapping[str, History], engine: int) -> list[History]:
+    """The requests of an engine that have arrived and not ended."""
+    return [one for one in histories.values() if one.state != "finished" and one.submit.engine == engine]

@@ -7,88 +7,26 @@ Judging is the business of `tailproof.judge`; the oracle knows no verdict.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 
-from reference.cache import Key, Lookup, SlowCache
+from reference.cache import Key, SlowCache
 from reference.events import Told
-from reference.history import History, Prefixes
-from reference.publish import Publications, publications
-from reference.store_forecast import StoreForecast
+from reference.forecast import AdmissionForecast, ChunkForecast, Forecast
+from reference.history import History, Prefixes, live
+from reference.ledger import Ledger, Shelf
+from reference.publish import publications
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GroupGeometry
-from spec.observation import Admitted, Counters, Entry, Observation, Scheduled
+from spec.observation import Admitted, Counters, Entry, Observation, Scheduled, StoreView
 from spec.retention import attention_tail, cacheable
 from spec.trace import Abort, ResetLocal, Run, Settle, Step, Submit, Trace
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionForecast:
-    """What an admitted request is due: `lookup` over the entries `visible` at the moment of its lookup;
-    `fresh` are Mamba positions of its prefix that were published earlier in the same step."""
-
-    admitted: Admitted
-    history: History
-    lookup: Lookup
-    visible: frozenset[Key]
-    fresh: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkForecast:
-    """One scheduled chunk. `expected_start` is where it must begin, None for a request that has no business
-    running; `stops` the required stops by name; `publications` what it leaves; `prefill` whether it still
-    reads the prompt."""
-
-    scheduled: Scheduled
-    history: History
-    expected_start: int | None
-    stops: dict[str, int]
-    publications: Publications
-    prefill: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What one observation must agree with. Keys are (group, identity of a prefix).
-
-    `must` has to be visible after the step, `may` may be, beside what was computed before (`computed`).
-    `required` had to be visible before it and must stay so unless its space is needed; `held` are entries in
-    blocks of running requests, which must stay in any case. `told` is what KV events say after the step
-    (None: no events); `counters` and `verified` what the counters and the content check must show, `owed`
-    what has to be visible a step later, `complete` the requests that only wait to be told so. `live_before`
-    are the requests not ended before the step, `waiting` those of them not running. `roomy` tells that the
-    pool can hold everything, so nothing may be evicted or stall, `fits` that each live request fits alone;
-    `ends` the requests that must end in this step with their outputs. `loadings` are requests that left the
-    queue to load, and `store` is what else the store tier adds.
-    """
-
-    admissions: tuple[AdmissionForecast, ...] = ()
-    chunks: tuple[ChunkForecast, ...] = ()
-    must: dict[Key, Entry] = field(default_factory=dict)
-    may: frozenset[Key] = frozenset()
-    computed: frozenset[Key] | set[Key] = frozenset()
-    required: Mapping[Key, Entry] = field(default_factory=dict)
-    held: Mapping[Key, Entry] = field(default_factory=dict)
-    told: Told | None = None
-    counters: Counters = field(default_factory=Counters)
-    owed: dict[Key, Entry] = field(default_factory=dict)
-    complete: frozenset[str] = frozenset()
-    verified: int = 0
-    ends: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    live_before: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    roomy: bool = True
-    fits: bool = True
-    reset_succeeds: bool | None = None
-    loadings: tuple[AdmissionForecast, ...] = ()
-    store: StoreForecast = field(default_factory=StoreForecast)
-
-
 class Oracle:
     """Follows one engine through one run of a trace; `beside` another of its engines, if there is one, whose
-    requests it knows too. Call `forecast`, then `adopt`, for each observation in order.
+    requests and shelf it shares. Call `forecast`, then `adopt`, for each observation in order.
 
+    `ledger` is what goes on between the engine and the store, nothing without one.
     `required` are visible entries that were promised, `materialised` the keys of everything computed since
     the last reset, and `charged` bounds the blocks filled since then. `owed` are entries that asynchronous
     scheduling publishes a step later, once it knows their tokens, and `counted` what counters have yet to
@@ -105,6 +43,8 @@ class Oracle:
             self.prefixes = beside.prefixes
         self.cache = SlowCache(self.geometry)
         self.histories: dict[str, History] = {} if beside is None else beside.histories
+        shelf: Shelf = Shelf() if beside is None else beside.ledger.shelf
+        self.ledger: Ledger = Ledger(trace.configuration, engine, shelf, self.cache, self.histories)
         self.required: dict[Key, Entry] = {}
         self.materialised: set[Key] = set()
         self.charged = 0
@@ -114,19 +54,15 @@ class Oracle:
 
     def live(self) -> list[History]:
         """The requests of this engine that have arrived and not ended."""
-        return [
-            history
-            for history in self.histories.values()
-            if history.state != "finished" and history.submit.engine == self.engine
-        ]
+        return live(self.histories, self.engine)
 
     def holds_blocks(self) -> bool:
         """Whether anything holds a block, so that the cache cannot be emptied."""
-        return any(history.state == "running" for history in self.live())
+        return self.ledger.holds_blocks() or any(history.state == "running" for history in self.live())
 
     def expected_start(self, history: History) -> int | None:
         """Where the next chunk of a request not admitted in the step begins; None if it may not run."""
-        return history.computed if history.state == "running" else None
+        return history.computed if history.state == "running" else self.ledger.expected_start(history)
 
     def step(self, observation: Observation) -> Step:
         """The trace step that an observation belongs to."""
@@ -137,26 +73,29 @@ class Oracle:
         step = self.step(observation)
         if isinstance(step, Submit) and step.id not in self.histories:
             self.histories[step.id] = History.of(step, self.prefixes, self.histories)
-        before = tuple(history.id for history in self.live())
-        roomy = self._roomy()
+        # Where the target broke off, nothing was seen any more.
+        view = observation.store or StoreView()
+        base = Forecast(
+            live_before=tuple(history.id for history in self.live()),
+            roomy=self._roomy(),
+            loadings=tuple(self._admission(item, self.histories[item.request]) for item in view.loading),
+        )
         if isinstance(step, ResetLocal):
-            return Forecast(live_before=before, roomy=roomy, reset_succeeds=self._resets(step))
-        if not isinstance(step, Run | Settle) or observation.do == "gate":
-            return Forecast(
-                required=self.required,
-                live_before=before,
-                waiting=tuple(history.id for history in self.live() if history.state == "waiting"),
-                roomy=roomy,
-            )
-        return self._forecast_engine_step(observation, step.accept, before, roomy)
+            base = replace(base, reset_succeeds=self._resets(step))
+        elif isinstance(step, Run | Settle) and observation.do != "gate":
+            base = self._forecast_engine_step(observation, step.accept, base)
+        else:
+            waiting = tuple(history.id for history in self.live() if history.state == "waiting")
+            base = replace(base, required=self.required, waiting=waiting)
+        return replace(base, store=self.ledger.forecast(observation, step, view, base.chunks))
 
     def _resets(self, step: ResetLocal) -> bool | None:
         """Whether a reset must take effect; None where it may."""
-        return step.running or not self.holds_blocks()
+        if self.ledger.holds_blocks():
+            return False
+        return None if self.ledger.holds_back_blocks() else step.running or not self.holds_blocks()
 
-    def _forecast_engine_step(
-        self, observation: Observation, accept: int, before: tuple[str, ...], roomy: bool
-    ) -> Forecast:
+    def _forecast_engine_step(self, observation: Observation, accept: int, base: Forecast) -> Forecast:
         admitted = {item.request: item for item in observation.admitted}
         admissions: list[AdmissionForecast] = []
         chunks: list[ChunkForecast] = []
@@ -189,15 +128,18 @@ class Oracle:
         if self.configuration.asynchronous:
             ends = {request: tuple(self.histories[request].sampled) for request in complete}
         must, owed = self._due_now(must, observation, settled)
+        for chunk in chunks:
+            must.update(self._keyed(chunk.history, self.ledger.promoted(chunk.history)))
         told = None
         if observation.events is not None:
             told = self.told.after(observation.events, self._key_of)
-        return Forecast(
+        return replace(
+            base,
             computed=self.materialised,
             required=self.required,
             held=self._held_entries(observation),
             told=told,
-            counters=self._counters(admissions),
+            counters=self._counters([*admissions, *base.loadings]),
             complete=complete,
             owed=owed,
             verified=sum(map(self._verified, chunks)),
@@ -207,8 +149,6 @@ class Oracle:
             must=must,
             may=frozenset(may),
             ends=ends,
-            live_before=before,
-            roomy=roomy,
         )
 
     def _key_of(self, entry: Entry) -> Key:
@@ -326,7 +266,7 @@ class Oracle:
             position
             for group in self.geometry.mamba
             for position in range(self.geometry.unit, history.known, self.geometry.unit)
-            if position <= len(history.ahead) * self.geometry.unit
+            if position <= len(history.final_numbers) * self.geometry.unit
             and self.cache.key(group.index, history, position) in appeared
         }
         lookup = self.cache.lookup(history, visible)
@@ -355,7 +295,7 @@ class Oracle:
         return ChunkForecast(item, history, start, stops, left, prefill)
 
     def _keyed(self, history: History, places: frozenset[tuple[int, int]]) -> dict[Key, Entry]:
-        reach = len(history.ahead) * self.geometry.unit
+        reach = len(history.final_numbers) * self.geometry.unit
         return {
             self.cache.key(group, history, position): Entry(group, position, history.id)
             for group, position in places
@@ -389,11 +329,13 @@ class Oracle:
     def adopt(self, observation: Observation, forecast: Forecast) -> None:
         """Follow the observed run: take over its choices and what it made visible."""
         step = self.step(observation)
+        dropped = {*observation.preempted, *self._preempted_by_reset(step)}
+        self.ledger.begin(observation, dropped, forecast)
         if isinstance(step, ResetLocal) and observation.reset:
             self.required.clear()
             self.materialised.clear()
             self.charged = 0
-        for request in (*observation.preempted, *self._preempted_by_reset(step, observation)):
+        for request in dropped:
             history = self.histories[request]
             history.state, history.computed = "waiting", 0
             history.exports.clear()
@@ -423,6 +365,9 @@ class Oracle:
             self.histories[finished.request].state = "finished"
         if isinstance(step, Abort):
             self.histories[step.id].state = "finished"
+        for request, places in self.ledger.end(observation, dropped, forecast).items():
+            self.materialised.update(self._keyed(self.histories[request], places))
+        self.charged += sum(self._need(admission.history) for admission in forecast.loadings)
 
     def _account(self, observation: Observation, forecast: Forecast) -> None:
         """Take over what concerns asynchronous scheduling, events and counters."""
@@ -434,7 +379,7 @@ class Oracle:
             for history in self.live():
                 history.told = history.produced
 
-    def _preempted_by_reset(self, step: Step, observation: Observation) -> list[str]:
+    def _preempted_by_reset(self, step: Step) -> list[str]:
         if isinstance(step, ResetLocal) and step.running:
             return [history.id for history in self.live() if history.state == "running"]
         return []
@@ -451,7 +396,7 @@ class Oracle:
         accepted = 0 if admitted else min(step.accept, item.drafts)
         history.computed = chunk.publications.sure + accepted
         boundary = history.computed // self.geometry.mamba_block * self.geometry.mamba_block
-        history.crossed = boundary if boundary > chunk.publications.sure else 0
+        history.crossed_boundary = boundary if boundary > chunk.publications.sure else 0
         history.produce(1 + accepted, self.prefixes)
         if not self.configuration.asynchronous:
             history.told = history.produced
@@ -461,6 +406,12 @@ class Oracle:
         whole = range(unit, history.computed // unit * unit + 1, unit)
         filled = {(group.index, position) for group in self.geometry.attention for position in whole}
         filled.update((group.index, position) for group in self.geometry.windows for position in whole)
-        if history.crossed:
-            filled.update((group.index, history.crossed) for group in self.geometry.mamba)
+        if history.crossed_boundary:
+            filled.update((group.index, history.crossed_boundary) for group in self.geometry.mamba)
         self.materialised.update(self._keyed(history, frozenset(filled)))
+
+
+def oracles(trace: Trace) -> list[Oracle]:
+    """The oracles of a trace, one per engine; they share requests, identities of prefixes and the shelf."""
+    first = Oracle(trace)
+    return [first, *(Oracle(trace, engine, first) for engine in range(1, len(trace.configuration.roles)))]

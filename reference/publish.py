@@ -60,7 +60,7 @@ def publications(
     block = geometry.mamba_block
     stop = junction_stop(history.junction, history.prompt, block, geometry.junctions)
     for mamba in geometry.mamba:
-        for position in {sure, export, history.crossed}:
+        for position in {sure, export, history.crossed_boundary}:
             if position > 0 and position % geometry.unit == 0:
                 may.add((mamba.index, position))
         reach = cacheable(sure, block, geometry.align, mamba.drops, geometry.fine)

@@ -1,24 +1,25 @@
-"""The slow engine's loads: what it asks of the store, what it gets, and what becomes of the request."""
+"""A slow engine's loads: what it asks of the store, what it gets, and what becomes of the request."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
 
 from reference.cache import Key, Lookup
-from reference.engine import Plan
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
+from reference.store import SlowStore
 from reference.store_jobs import Asked, Found, Job, Load
 from reference.store_saves import StoreSaves
 from spec.observation import Admitted, Answer, Entry, FailedRead, Finished, Transfer
-from spec.trace import Configuration
 
 
 class StoreLoads(StoreSaves):
-    """A slow engine that looks a store up and loads what it holds. `asked` are lookups that are not used yet,
-    `loads` what is loaded, until the request has begun to compute or the load of an ended one is told."""
+    """Lookups in a store, and loads of what it holds. `asked` are lookups that are not used yet, `loads` what
+    is loaded, until the request has begun to compute or the load of an ended one is told."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        super().__init__(configuration)
+    def __init__(self, engine: SlowEngine, number: int, store: SlowStore) -> None:
+        super().__init__(engine, number, store)
         self.asked: dict[str, Asked] = {}
         self.loads: dict[str, Load] = {}
         self.disappointed: set[str] = set()
@@ -123,11 +124,12 @@ class StoreLoads(StoreSaves):
 
     # The queue.
 
-    def _queue(self) -> list[History]:
+    def queue(self) -> list[History]:
         """Requests that hold blocks are reached first."""
-        return sorted(self.waiting, key=lambda history: history.id not in self.loads)
+        return sorted(self.engine.waiting, key=lambda history: history.id not in self.loads)
 
-    def _admit(self, history: History, plan: Plan) -> bool:
+    def admit(self, history: History, plan: Plan) -> bool:
+        """Let a waiting request begin, or load; False when it must wait and nobody may overtake it."""
         load = self.loads.get(history.id)
         if load is not None and not load.told:
             return True
@@ -136,14 +138,14 @@ class StoreLoads(StoreSaves):
         if load is not None:
             del self.loads[history.id]
             self.give_back(history)
-        local = self.lookup(history)
+        local = self.engine.lookup(history)
         found = self._ask(history)
         if found is None:
             return True
         if self.prefers_external(local.hit, found.hit):
             self._load(history, local, found, plan)
             return True
-        return self._begin(history, local, plan)
+        return self.engine.begin(history, local, plan)
 
     def _load(self, history: History, local: Lookup, found: Found, plan: Plan) -> None:
         kept = self.kept_of_local(local.hit)
@@ -151,7 +153,7 @@ class StoreLoads(StoreSaves):
         history.junction = local.junction
         self.loads[history.id] = load
         self.hold(history, found.hit)
-        plan.counters.append(self.counted(history, kept))
+        plan.counters.append(self.engine.counted(history, kept))
         self.shown.loading.append(
             Admitted(history.id, kept, found.hit - kept, local.junction, plan.appeared())
         )
@@ -176,23 +178,23 @@ class StoreLoads(StoreSaves):
         error = "RefusedError" if fate == "raise" else ""
         self.shown.transfers.append(Transfer("get", load.entries, tuple(failed), wrong, (), error))
         load.good = self.succeeds(load, failed)
-        self.ended.append(load)
+        self.done.append(load)
 
     def _promote(self, load: Load, plan: Plan) -> bool:
         """What came is visible, and the request computes what is left; False when it must wait for room."""
         if not load.arrived:
             load.arrived = True
             self._arrive(load, plan)
-        item = self._schedule(load.history, load.hit, plan.budget, 0)
+        item = self.engine.schedule(load.history, load.hit, plan.budget, 0)
         if item is None:
             return False
-        self._start(load.history, item, plan)
+        self.engine.start(load.history, item, plan)
         return True
 
     def _arrive(self, load: Load, plan: Plan) -> None:
         history = load.history
-        left = self.publications(history, load.local, load.hit, 0)
-        for group, position in self.published(history, left):
+        left = self.engine.publications(history, load.local, load.hit, 0)
+        for group, position in self.engine.published(history, left):
             mamba = self.geometry.groups[group].kind == "mamba"
             if position > load.hit or (mamba and position < load.hit):
                 continue
@@ -200,18 +202,19 @@ class StoreLoads(StoreSaves):
             if key in self.cache.visible:
                 continue
             entry = Entry(group, position, history.id)
-            content = self._read(group, history, position)
+            content = self.read(group, history, position)
             if content is not None:
-                self.content[key] = content
-            plan.published[key] = self.owners[key] = entry
+                self.engine.content[key] = content
+            plan.published[key] = self.engine.owners[key] = entry
             plan.fresh.add(key)
             self.cache.publish([key])
 
-    def _read(self, group: int, history: History, position: int) -> int | None:
+    def read(self, group: int, history: History, position: int) -> int | None:
+        """The content under an entry that a request reuses, of its load where it has one."""
         load = self.loads.get(history.id)
         mamba = self.geometry.groups[group].kind == "mamba"
         if load is None or (position <= load.local and not mamba):
-            return super()._read(group, history, position)
+            return super().read(group, history, position)
         at = position
         if (
             not mamba
@@ -224,34 +227,34 @@ class StoreLoads(StoreSaves):
         # The last block may have come under a later key; what is right up to there is right up to here.
         return expected[position] if found == expected[at] else found
 
-    def _adopt(self, history: History, hit: int) -> list[FailedRead]:
-        failed = super()._adopt(history, hit)
+    def adopted(self, history: History, hit: int, failed: list[FailedRead]) -> list[FailedRead]:
+        """The request's blocks hold what its hit or its load brought."""
+        super().adopted(history, hit, failed)
         if history.id not in self.loads:
             return failed
         for group in self.geometry.attention:
-            if hit % group.block and self._read(group.index, history, hit) != self.expected[history.id][hit]:
+            if hit % group.block and self.read(group.index, history, hit) != self.expected[history.id][hit]:
                 failed.append(FailedRead(history.id, group.index, hit, "kv"))
         del self.loads[history.id]
         return failed
 
     # Ends.
 
-    def _finish(self, history: History, reason: str) -> Finished:
-        finished = super()._finish(history, reason)
+    def ended(self, history: History, reason: str) -> None:
+        """The request's lookup and blocks are given up, but for those of a load that is under way."""
         asked = self.asked.pop(history.id, None)
         if asked is not None and asked.work is not None:
             self.lines["lookup"].discard(asked.work)
         load = self.loads.get(history.id)
         if load is not None and not load.told:
             load.abandoned = True
-            return finished
+            return
         self.loads.pop(history.id, None)
         self.give_back(history)
-        return finished
 
-    def _conclude(self) -> list[Finished]:
+    def conclude(self) -> list[Finished]:
         """Saves, loads and lookups go on; then the worker tells what had ended before."""
-        told, self.ended = self.ended, []
+        told, self.done = self.done, []
         for kind in ("put", "get", "lookup"):
             self.lines[kind].run()
         finished: list[Finished] = []
@@ -280,4 +283,4 @@ class StoreLoads(StoreSaves):
         self.disappointed.add(history.id)
         if self.recomputes(history):
             return []
-        return [self._finish(history, self.failure_reason())]
+        return [self.engine.finish(history, self.failure_reason())]

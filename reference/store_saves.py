@@ -1,32 +1,35 @@
-"""The slow engine's saves: what a step puts into the store, and how long it holds the blocks for it."""
+"""A slow engine's saves: what a step puts into the store, and how long it holds the blocks for it."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
+from reference.side import SlowSide
 from reference.store import Line, SlowStore
 from reference.store_jobs import Block, Job, Load, Place, Pool, Put, Shown, Tracker
 from spec.observation import Entry, FailedRead, Scheduled, Transfer
 from spec.tail import tail_blocks, tail_key, tail_span
-from spec.trace import Configuration
 
 
-class StoreSaves(SlowEngine):
-    """A slow engine with blocks that are counted, and jobs that save them.
+class StoreSaves(SlowSide):
+    """Blocks that are counted, and jobs that save them.
 
-    `role` is what it does with the store. `tables` are the blocks that each request holds, `generations` how
-    often it gave all of them back; `filled` is what they hold, by position: the state after so many tokens,
-    which stands for the KV of the tokens up to it too.
+    `number` is the engine's, `role` what it does with the store. `tables` are the blocks that each request
+    holds, `generations` how often it gave all of them back; `filled` is what they hold, by position: the
+    state after so many tokens, which stands for the KV of the tokens up to it too.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        super().__init__(configuration)
-        self.number = 0
-        self.role = configuration.store
-        self.store = SlowStore()
-        self.lines = {"put": Line(), "get": Line(configuration.receivers), "lookup": Line()}
+    engine: SlowEngine
+
+    def __init__(self, engine: SlowEngine, number: int, store: SlowStore) -> None:
+        super().__init__(engine)
+        self.number = number
+        self.role = engine.configuration.roles[number]
+        self.store = store
+        self.lines = {"put": Line(), "get": Line(engine.configuration.receivers), "lookup": Line()}
         self.pool = Pool()
         self.tables: dict[str, list[Block]] = {}
         self.generations: dict[str, int] = {}
@@ -35,7 +38,7 @@ class StoreSaves(SlowEngine):
         self.jobs: dict[int, Job] = {}
         self.made = 0
         self.refused: set[str] = set()
-        self.ended: list[Job | Load] = []
+        self.done: list[Job | Load] = []
         self.shown = Shown()
 
     # The rules, one method each.
@@ -91,7 +94,7 @@ class StoreSaves(SlowEngine):
         """The states that are kept of those that the chunk computes, up to the end of the prefill."""
         if self.role == "consumer":
             return []
-        left = self.publications(history, item.start, item.end, item.drafts)
+        left = self.engine.publications(history, item.start, item.end, item.drafts)
         kinds = self.geometry.groups
         return sorted(
             (group, at) for group, at in left.must if kinds[group].kind == "mamba" and at <= tracker.horizon
@@ -152,33 +155,37 @@ class StoreSaves(SlowEngine):
         """How often a request has given its blocks back."""
         return self.generations.get(history.id, 0)
 
-    def _blocks_held(self) -> int:
+    def blocks_held(self) -> int:
+        """How many blocks have a reference."""
         return len(self.pool.counts)
 
-    def _holds_blocks(self) -> bool:
+    def holds_blocks(self) -> bool:
+        """Whether any block has a reference, so that a reset is refused."""
         return bool(self.pool.counts)
 
-    def _preempt(self, history: History) -> None:
-        super()._preempt(history)
+    def preempted(self, history: History) -> None:
+        """The request's jobs put nothing any more, and its blocks go back."""
         for job in self.jobs.values():
             job.live = job.live and job.history is not history
         self.give_back(history)
 
-    def _adopt(self, history: History, hit: int) -> list[FailedRead]:
-        failed = super()._adopt(history, hit)
+    def adopted(self, history: History, hit: int, failed: list[FailedRead]) -> list[FailedRead]:
+        """The request's blocks hold what its hit brought."""
         expected = self.expected[history.id]
         filled = {position: expected[position] for position in range(1, min(hit + 1, len(expected)))}
         for read in failed:
-            filled[read.position] = self._read(read.group, history, read.position) or 0
+            filled[read.position] = self.read(read.group, history, read.position) or 0
         self.filled[history.id, self.generation(history)] = filled
         return failed
 
-    def _computed(self, history: History, position: int, state: int) -> None:
+    def computed(self, history: History, position: int, state: int) -> None:
+        """The request's blocks hold one token more."""
         self.filled[history.id, self.generation(history)][position] = state
 
     # Jobs.
 
-    def _decided(self, plan: Plan) -> None:
+    def decided(self, plan: Plan) -> None:
+        """Blocks are held for what is scheduled, and saves are made of it."""
         for item in plan.scheduled:
             history = self.histories[item.request]
             self.hold(history, item.end)
@@ -225,7 +232,7 @@ class StoreSaves(SlowEngine):
         """What the saving thread does with a job: boundary puts, and if they succeed the normal ones."""
         if self.still_saves(job):
             yield from self._calls(job)
-        self.ended.append(job)
+        self.done.append(job)
 
     def _calls(self, job: Job) -> Generator[None, str, None]:
         if job.boundary and not (yield from self._call(job, job.boundary)):
@@ -273,7 +280,7 @@ class StoreSaves(SlowEngine):
         held = self.filled.get((request, put.block.generation), {}).get(position)
         if held is None:
             return None
-        return self.stored(self.geometry.groups[group].kind, self.histories[request], position, held)
+        return self.engine.stored(self.geometry.groups[group].kind, self.histories[request], position, held)
 
     def _due(self, entry: Entry) -> int:
         """The content that an entry must have."""

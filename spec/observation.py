@@ -89,8 +89,9 @@ class Finished:
 class FailedRead:
     """A read of `group` for `request` found other content than its prefix has.
 
-    `position` is the first wrong token (KV) or the length whose state was wanted; `what` is kv, state or
-    null (the read went to the null block).
+    `position` is the first wrong token (KV), the length whose state was wanted, or the end of the chunk
+    (stale). `what` is kv, state, null (the read went to the null block) or stale (an attention block holds
+    bytes of a state past the end of the chunk).
     """
 
     request: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reference.cache import Key
+from reference.forecast import ChunkForecast
 from reference.history import History
-from reference.oracle import ChunkForecast, Oracle
-from reference.store_oracle import StoreOracle
+from reference.oracle import Oracle
 from spec.chunking import junction_stop
 from spec.observation import Entry
 from spec.retention import keeps_interval
@@ -129,8 +129,8 @@ class Evidence:
         return next(iter((*first, *reaching, *having)), None)
 
     def _computed_states(self, chunk: ChunkForecast) -> list[tuple[int, int]]:
-        unit, reach = self.oracle.geometry.unit, len(chunk.history.ahead) * self.oracle.geometry.unit
-        ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed}
+        unit, reach = self.oracle.geometry.unit, len(chunk.history.final_numbers) * self.oracle.geometry.unit
+        ends = {chunk.publications.sure, chunk.publications.export, chunk.history.crossed_boundary}
         return [
             (group.index, end)
             for group in self.oracle.geometry.mamba
@@ -146,7 +146,7 @@ class Evidence:
             return "exported"
         if entry.position == left.sure:
             return "chunk end"
-        if isinstance(self.oracle, StoreOracle) and self.oracle.loading.get(entry.request) == entry.position:
+        if self.oracle.ledger.loading.get(entry.request) == entry.position:
             return "loaded"
         index, request, _ = self.states.get(key, (0, "", ""))
         return f"computed in step {index}" if request == chunk.history.id else ""

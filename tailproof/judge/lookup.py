@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.oracle import AdmissionForecast
+from reference.forecast import AdmissionForecast
 from reference.wrong_lookups import VARIANTS
 from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step, exercises, judges

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reference.cache import Key
+from reference.forecast import ChunkForecast, Forecast, Owed
 from reference.history import History
-from reference.oracle import ChunkForecast, Forecast
-from reference.store_forecast import Owed
 from spec.observation import Entry, Observation, Transfer
 from spec.tail import completes, tail_span
 from spec.trace import Configuration
@@ -71,7 +70,7 @@ def _computed(step: Step, entry: Entry) -> bool:
     had it, and what they put may be on its way."""
     reached = {chunk.history.id: chunk.publications.sure for chunk in step.expected.chunks}
     return any(
-        max(history.computed, history.most, reached.get(history.id, 0)) >= entry.position
+        max(history.computed, history.reached_before, reached.get(history.id, 0)) >= entry.position
         for history in _holders(step, entry)
     )
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from reference.cache import Key, SlowCache
+from reference.forecast import Forecast
 from reference.history import History
-from reference.oracle import Forecast, Oracle
+from reference.oracle import Oracle
 from spec.geometry import Geometry
 from spec.observation import Entry, Observation, StoreView
 from spec.rules import ORDER

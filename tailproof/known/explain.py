@@ -10,12 +10,12 @@ from pathlib import Path
 from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step
 from tailproof.known.model import Baseline, BaselineError, KnownFault, load
-from tailproof.known.quirks import content, endings, loads, lookup, registration, saves, split, told
+from tailproof.known.quirks import attention, copies, endings, loads, lookup, registration, saves, split, told
 from tailproof.known.quirks.case import QUIRKS, Case
 from tailproof.known.quirks.witness import Witness
 
 # The rooms of the quirks, which register themselves when they are imported.
-ROOMS = (split, lookup, registration, content, told, saves, loads, endings)
+ROOMS = (split, lookup, registration, attention, copies, told, saves, loads, endings)
 
 
 class Explanations:

@@ -6,24 +6,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reference.cache import Key, Lookup
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
-from reference.store_engine import StoreEngine
+from reference.plan import Plan
+from reference.store import SlowStore
 from reference.store_jobs import Block, Found, Job, Load, Place, Put, Tracker
+from reference.store_side import StoreSide
 from spec.geometry import Geometry
-from spec.observation import Entry, Finished, Scheduled
+from spec.observation import Entry, Scheduled
 from spec.proof import capped_scan_bound
-from spec.trace import Configuration
 
 
-class TailWithoutMargin(StoreEngine):
+class TailWithoutMargin(StoreSide):
     """The tail ends at the resend checkpoint, without the proof of it."""
 
     def tail_margin(self, group: int) -> int:
         return 0
 
 
-class TailAtLowerKey(StoreEngine):
+class TailAtLowerKey(StoreSide):
     """The last block of a tail is keyed one unit below its end."""
 
     def tail_places(self, history: History, tracker: Tracker) -> list[Place]:
@@ -34,7 +35,7 @@ class TailAtLowerKey(StoreEngine):
         ]
 
 
-class ForgetsSpanBelowTail(StoreEngine):
+class ForgetsSpanBelowTail(StoreSide):
     """Of the tail only the last block is saved, which leaves a gap to the normal saves."""
 
     def tail_places(self, history: History, tracker: Tracker) -> list[Place]:
@@ -43,7 +44,7 @@ class ForgetsSpanBelowTail(StoreEngine):
         return sorted(last.items())
 
 
-class ForgetsBoundaryState(StoreEngine):
+class ForgetsBoundaryState(StoreSide):
     """States in the middle of a block are not saved."""
 
     def state_places(self, history: History, item: Scheduled, tracker: Tracker) -> list[Place]:
@@ -51,22 +52,22 @@ class ForgetsBoundaryState(StoreEngine):
         return [place for place in super().state_places(history, item, tracker) if place[1] % block == 0]
 
 
-class TailBeforeComputed(StoreEngine):
+class TailBeforeComputed(StoreSide):
     """The tail is saved in the first step of a request, whether its tokens are computed or not."""
 
     def tail_due(self, history: History, item: Scheduled, tracker: Tracker, states: Sequence[Place]) -> bool:
         return self.geometry.fine and self.role != "consumer" and not tracker.tail_sent
 
 
-class SavesDrafts(StoreEngine):
+class SavesDrafts(StoreSide):
     """Draft tokens count as computed when it is decided what to save."""
 
     def covered(self, item: Scheduled) -> int:
-        named = len(self.histories[item.request].ahead) * self.geometry.unit
+        named = len(self.histories[item.request].final_numbers) * self.geometry.unit
         return max(super().covered(item), min(item.end, named))
 
 
-class TailTwice(StoreEngine):
+class TailTwice(StoreSide):
     """Keys inside a block are put again though the store holds them."""
 
     def is_wanted(self, put: Put) -> bool:
@@ -74,24 +75,24 @@ class TailTwice(StoreEngine):
         return super().is_wanted(put) or inside != 0
 
 
-class PinsNothing(StoreEngine):
+class PinsNothing(StoreSide):
     """The pins of a job are given back before it has put anything."""
 
-    def _decided(self, plan: Plan) -> None:
-        super()._decided(plan)
+    def decided(self, plan: Plan) -> None:
+        super().decided(plan)
         for job in self.jobs.values():
             self.pool.give(job.pins)
             job.pins = []
 
 
-class PinsOtherBlocks(StoreEngine):
+class PinsOtherBlocks(StoreSide):
     """A job pins the blocks behind those that it puts from."""
 
     def pinned(self, job: Job) -> list[Block]:
         return [block._replace(column=block.column + 1) for block in super().pinned(job)]
 
 
-class JunctionTail(StoreEngine):
+class JunctionTail(StoreSide):
     """A junction adds a tail of its own."""
 
     def junction_places(self, history: History, item: Scheduled) -> list[Place]:
@@ -102,39 +103,39 @@ class JunctionTail(StoreEngine):
         ]
 
 
-class TailOfHorizon(StoreEngine):
+class TailOfHorizon(StoreSide):
     """The end of the present prefill decides the tail: after a preemption that of prompt and outputs."""
 
     def tail_length(self, history: History, tracker: Tracker) -> int:
         return tracker.horizon
 
 
-class TailNeedsState(StoreEngine):
+class TailNeedsState(StoreSide):
     """The tail is saved only in a step that brings a Mamba state."""
 
     def tail_due(self, history: History, item: Scheduled, tracker: Tracker, states: Sequence[Place]) -> bool:
         return super().tail_due(history, item, tracker, states) and bool(states)
 
 
-class PinKeptOnFailure(StoreEngine):
+class PinKeptOnFailure(StoreSide):
     """The pins of a job that failed are never given back."""
 
     def released_by_end(self, job: Job) -> list[Block]:
         return [] if job.failed else super().released_by_end(job)
 
 
-class PinsEndWithRequest(StoreEngine):
+class PinsEndWithRequest(StoreSide):
     """The blocks of an aborted request are given back although store jobs read them."""
 
-    def _finish(self, history: History, reason: str) -> Finished:
+    def ended(self, history: History, reason: str) -> None:
         for job in self.jobs.values():
             if job.history is history and reason == "abort":
                 self.pool.give(job.pins)
                 job.pins = []
-        return super()._finish(history, reason)
+        super().ended(history, reason)
 
 
-class PinReleasedTwice(StoreEngine):
+class PinReleasedTwice(StoreSide):
     """The end of a job takes two references from each of its blocks."""
 
     def told_saved(self, job: Job) -> None:
@@ -142,21 +143,21 @@ class PinReleasedTwice(StoreEngine):
         super().told_saved(job)
 
 
-class ResetIgnoresPins(StoreEngine):
+class ResetIgnoresPins(StoreSide):
     """A reset takes effect though store jobs hold blocks."""
 
-    def _holds_blocks(self) -> bool:
-        return bool(self.running or self.loads)
+    def holds_blocks(self) -> bool:
+        return bool(self.engine.running or self.loads)
 
 
-class AbandonedLoadLeaks(StoreEngine):
+class AbandonedLoadLeaks(StoreSide):
     """The blocks of a load whose request was aborted are never given back."""
 
     def gives_back_abandoned(self, load: Load) -> bool:
         return False
 
 
-class LoadWithoutBytes(StoreEngine):
+class LoadWithoutBytes(StoreSide):
     """A load is told as done although nothing came."""
 
     def succeeds(self, load: Load, failed: list[Entry]) -> bool:
@@ -165,7 +166,7 @@ class LoadWithoutBytes(StoreEngine):
         return super().succeeds(load, failed)
 
 
-class LoadsOtherState(StoreEngine):
+class LoadsOtherState(StoreSide):
     """A load brings the state of another prefix."""
 
     def fetched(self, load: Load, entry: Entry) -> int | None:
@@ -175,28 +176,28 @@ class LoadsOtherState(StoreEngine):
         return content
 
 
-class FailedLoadUsed(StoreEngine):
+class FailedLoadUsed(StoreSide):
     """A load with failed keys counts as done."""
 
     def succeeds(self, load: Load, failed: list[Entry]) -> bool:
         return True
 
 
-class FailedLoadRetried(StoreEngine):
+class FailedLoadRetried(StoreSide):
     """A failed load is made again and again."""
 
     def retries(self, load: Load) -> bool:
         return True
 
 
-class FailureMisnamed(StoreEngine):
+class FailureMisnamed(StoreSide):
     """A request whose load failed ends as if all were well."""
 
     def failure_reason(self) -> str:
         return "length"
 
 
-class ExternalDoubleDrop(StoreEngine):
+class ExternalDoubleDrop(StoreSide):
     """The lookup in the store drops twice."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -204,7 +205,7 @@ class ExternalDoubleDrop(StoreEngine):
         return _looked_up(self, replace(self.geometry, groups=groups), history, keys)
 
 
-class ExternalScanCapped(StoreEngine):
+class ExternalScanCapped(StoreSide):
     """The lookup in the store stops its scan at P − 1."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
@@ -212,18 +213,18 @@ class ExternalScanCapped(StoreEngine):
         return _looked_up(self, replace(self.geometry, profile=profile), history, keys)
 
 
-class ExternalCoarse(StoreEngine):
+class ExternalCoarse(StoreSide):
     """The lookup in the store lands on the alignment although everything else works in units."""
 
     def external_lookup(self, history: History, keys: set[Key]) -> Lookup:
         return _looked_up(self, replace(self.geometry, fine=False), history, keys)
 
 
-class ReportsLocalHit(StoreEngine):
+class ReportsLocalHit(StoreSide):
     """What the store served is not reported as reused."""
 
-    def __init__(self, configuration: Configuration) -> None:
-        super().__init__(configuration)
+    def __init__(self, engine: SlowEngine, number: int, store: SlowStore) -> None:
+        super().__init__(engine, number, store)
         self.brought: dict[str, int] = {}
 
     def _load(self, history: History, local: Lookup, found: Found, plan: Plan) -> None:
@@ -234,17 +235,17 @@ class ReportsLocalHit(StoreEngine):
         return max(hit - self.brought.get(history.id, 0), 0)
 
 
-def _looked_up(engine: StoreEngine, geometry: Geometry, history: History, keys: set[Key]) -> Lookup:
+def _looked_up(side: StoreSide, geometry: Geometry, history: History, keys: set[Key]) -> Lookup:
     """What a lookup finds when it works with another geometry."""
-    kept = engine.cache.geometry
-    engine.cache.geometry = geometry
+    kept = side.cache.geometry
+    side.cache.geometry = geometry
     try:
-        return engine.cache.lookup(history, keys)
+        return side.cache.lookup(history, keys)
     finally:
-        engine.cache.geometry = kept
+        side.cache.geometry = kept
 
 
-STORE_MUTANTS: dict[str, type[SlowEngine]] = {
+STORE_MUTANTS: dict[str, type[StoreSide]] = {
     "tail-without-margin": TailWithoutMargin,
     "tail-at-lower-key": TailAtLowerKey,
     "forgets-span-below-tail": ForgetsSpanBelowTail,

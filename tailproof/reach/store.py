@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reference.oracle import Forecast
+from reference.forecast import Forecast
 from spec.geometry import Geometry
 from spec.observation import Observation, StoreView
 from spec.trace import (
@@ -21,7 +21,7 @@ from spec.trace import (
     Trace,
 )
 from tailproof.judge.saves import completed, learned_junction, succeeded
-from tailproof.reach.table import folded
+from tailproof.reach.table import Table, folded
 
 # Rows: features of a whole case.
 STORE_AXES: tuple[str, ...] = (
@@ -103,15 +103,11 @@ def fault_name(step: Step) -> str | None:
     return f"gate {step.kind} {step.action}" if isinstance(step, Gate) else NAMES[type(step)]
 
 
-class StoreReach:
-    """The table: `counts[axis][phase]` is how often the phase was met in a case with that feature, `totals`
-    how many cases had each feature and how often each phase was met. Call `case` before the steps of a case.
-    """
+class StoreReach(Table):
+    """The table of features and phases of the store. Call `case` before the steps of a case."""
 
     def __init__(self) -> None:
-        self.counts: dict[str, dict[str, int]] = {axis: dict.fromkeys(STORE_PHASES, 0) for axis in STORE_AXES}
-        self.totals: dict[str, int] = dict.fromkeys(STORE_TAGS, 0)
-        self._rows: tuple[str, ...] = ()
+        super().__init__(STORE_AXES, dict.fromkeys(STORE_PHASES, ""))
         self._block = 1
         self._loading: set[str] = set()
         self._loaded: set[str] = set()
@@ -119,13 +115,11 @@ class StoreReach:
 
     def case(self, trace: Trace) -> None:
         """Begin a case."""
-        self._rows = store_axes(trace.configuration)
+        self.begin(store_axes(trace.configuration))
         self._block = Geometry.of(trace.configuration).mamba_block
         self._loading.clear()
         self._loaded.clear()
         self._running.clear()
-        for axis in self._rows:
-            self.totals[axis] += 1
 
     def step(self, trace: Trace, observation: Observation, forecast: Forecast) -> list[str]:
         """Count the phases of one observation; returns them, none where there is no store."""
@@ -139,22 +133,8 @@ class StoreReach:
             *_store_phases(step, observation, store),
             *_chunk_phases(trace.configuration, observation, forecast),
         ]
-        for phase in phases:
-            self.totals[phase] += 1
-            for axis in self._rows:
-                self.counts[axis][phase] += 1
         self._follow(observation, store)
-        return phases
-
-    def empty(self) -> list[tuple[str, str]]:
-        """Cells that were never met, of the rows that were drawn."""
-        return [
-            (axis, phase)
-            for axis, row in self.counts.items()
-            if self.totals[axis]
-            for phase in row
-            if not row[phase]
-        ]
+        return self.count(phases)
 
     def _follow(self, observation: Observation, store: StoreView) -> None:
         ended = {one.request for one in observation.finished}
@@ -260,7 +240,7 @@ def store_lines(reach: StoreReach) -> Iterator[str]:
     )
     empty: dict[str, list[str]] = {}
     for axis, phase in reach.empty():
-        if reach.totals[phase]:
+        if reach.totals[axis] and reach.totals[phase]:
             empty.setdefault(axis, []).append(phase)
     for axis, phases in empty.items():
         yield from folded(f"empty: {axis} ×", phases)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import ChainMap, deque
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,25 +15,27 @@ from adapters.protocol import Description, Job
 from adapters.vllm.boundaries import LINES
 from adapters.worker import run_job
 from reference.engine import SlowEngine
-from reference.store_engine import StoreEngine, StoreSession
+from reference.session import Fault, SlowSession
 from spec.observation import Outcome
 from spec.trace import Configuration, Trace
 from tailproof.planted.reference import MUTANTS
 from tailproof.planted.reference_store import STORE_MUTANTS
-from tailproof.planted.vllm.overlay import OverlayProblem, mutant, mutant_overlay
+from tailproof.planted.vllm.catalogue import MutantError, check_name, mutant
 from tailproof.targets.environments import ensure, known_targets, locate
 from tailproof.targets.libraries import store_problem
-from tailproof.targets.versions import SourceProblem, fetched, folder_of
-from tailproof.targets.worker import TargetProblem, Worker, outcome_of
+from tailproof.targets.overlay import installed_package, mutant_overlay
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.versions import fetched, folder_of
+from tailproof.targets.worker import Worker, outcome_of
 
 DEFAULT = "vllm==0.32.0"
 # Versions whose Python files run over the environment of the default target.
 OVERLAYS = ("0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.33.0")
-FAULTS = ChainMap(MUTANTS, STORE_MUTANTS)
+FAULTS: dict[str, Fault] = {**MUTANTS, **STORE_MUTANTS}
 TIERS = ("core", "store", "engine")
 LATER = {
     "store": f"its environment is not installed: tailproof targets add {DEFAULT}",
-    "engine": "joins with the engine tier",
+    "engine": "not implemented",
 }
 
 
@@ -166,7 +168,6 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
 
     Raises:
         TargetProblem: when it cannot be run here.
-        EnvironmentProblem: when its environment cannot be built.
     """
     if target.kind == "reference":
         return ReferenceTarget(target)
@@ -186,8 +187,10 @@ def _planted(name: str, version: str, fault: str) -> Target:
     if f"vllm=={version}" != DEFAULT:
         raise TargetNameError(f"{name}: faults are planted in {DEFAULT} only")
     try:
-        mutant(fault)
-    except OverlayProblem as problem:
+        check_name(fault)
+        if (environment := locate(DEFAULT)).ready:
+            mutant(installed_package(environment.python), fault)
+    except MutantError as problem:
         raise TargetNameError(str(problem)) from None
     return Target(name, "installed", version, fault)
 
@@ -196,9 +199,10 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
     if target.fault:
         python = ensure(DEFAULT, progress).python
         try:
-            return Worker(target.name, python, "vllm", (mutant_overlay(target.fault, python),))
-        except OverlayProblem as problem:
+            folder = mutant_overlay(target.fault, python)
+        except MutantError as problem:
             raise TargetProblem(f"{target.name}: {problem}") from problem
+        return Worker(target.name, python, "vllm", (folder,))
     if target.name in known_targets():
         return Worker(target.name, ensure(target.name, progress).python, "vllm")
     if target.argument not in OVERLAYS:
@@ -207,10 +211,7 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
             f"{target.name}: no environment is known for this version (known: {known}); "
             "use vllm@PATH or python:PATH"
         )
-    try:
-        overlay = fetched(target.argument, progress).parent
-    except SourceProblem as problem:
-        raise TargetProblem(str(problem)) from problem
+    overlay = fetched(target.argument, progress).parent
     return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (overlay,))
 
 
@@ -266,30 +267,23 @@ def _store_state(python: Path) -> str:
 
 
 class _ReferenceSystem:
-    def __init__(self, engine: type[SlowEngine]) -> None:
-        self._engine = engine
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
 
     def describe(self) -> Description:
         return Description("reference", "0", {"core": "ready"})
 
-    def open(self, configuration: Configuration, omit: str) -> SlowEngine | StoreSession:
-        if configuration.store != "off":
-            return StoreSession(configuration, self._engine)
-        # A fault of the store tier cannot show without a store.
-        return (
-            SlowEngine(configuration)
-            if issubclass(self._engine, StoreEngine)
-            else self._engine(configuration)
-        )
+    def open(self, configuration: Configuration, omit: str) -> SlowSession:
+        return SlowSession(configuration, self._fault)
 
 
 class ReferenceTarget:
-    """The slow engine, one of its planted faults, or an `engine` that is none of these, in this process."""
+    """The slow engine, one of its planted faults, or a `fault` that is none of these, in this process."""
 
-    def __init__(self, target: Target, engine: type[SlowEngine] | None = None) -> None:
+    def __init__(self, target: Target, fault: Fault | None = None) -> None:
         self.name = target.name
-        named = FAULTS[target.argument] if target.argument else SlowEngine
-        self._system = _ReferenceSystem(engine or named)
+        named: Fault = FAULTS[target.argument] if target.argument else SlowEngine
+        self._system = _ReferenceSystem(fault or named)
         self._pending: deque[Trace] = deque()
 
     def describe(self) -> Description:

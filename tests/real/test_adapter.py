@@ -39,18 +39,18 @@ LAYOUTS: list[tuple[str, Configuration, bool]] = [
 
 BUILD = """
 import json, sys
-from adapters.vllm.core import VllmCore
+from adapters.vllm.system import VllmSystem
 from adapters.vllm.setup import ConfigurationFactory, kv_cache_config
 from adapters.codec import parse_trace
 accepted = []
-system = VllmCore()
+system = VllmSystem()
 from vllm.v1.core.kv_cache_utils import resolve_kv_cache_block_sizes
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 for document in json.load(sys.stdin):
     configuration = parse_trace(document).configuration
-    config = ConfigurationFactory.vllm_config(system.factory, configuration)
+    config = ConfigurationFactory.vllm_config(system.target.factory, configuration)
     try:
-        layout = kv_cache_config(configuration, system.release)
+        layout = kv_cache_config(configuration, system.target.release)
         align, unit = resolve_kv_cache_block_sizes(layout, config)
         KVCacheManager(layout, 1000, align, unit, use_eagle=configuration.eagle)
     except (ValueError, AssertionError) as problem:
@@ -65,9 +65,9 @@ from vllm.v1.core.sched.scheduler import Scheduler
 import vllm.v1.worker.utils as utils
 del Scheduler.update_draft_token_ids, utils.copy_kv_cache_blocks_inplace
 from adapters.protocol import MovedError
-from adapters.vllm.core import VllmCore
+from adapters.vllm.system import VllmSystem
 try:
-    VllmCore()
+    VllmSystem()
 except MovedError as problem:
     print(*problem.names)
 """

@@ -1,10 +1,12 @@
-"""The functions that the files of the known faults name are there in the real vLLM."""
+"""What known faults and the vocabulary name is there in the real vLLM."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,13 +14,34 @@ from tailproof.known.model import load
 from tailproof.targets import sources
 from tailproof.targets.opening import Target
 
+VOCABULARY = Path(__file__).resolve().parents[2] / "docs" / "vocabulary.md"
+
+
+def source(line: str) -> Path:
+    """The package of a release line, skipped where it cannot be had."""
+    try:
+        return sources.source_of(Target.parse(f"vllm=={line}.0"), lambda text: print(text, file=sys.stderr))
+    except sources.SourceProblem as problem:
+        pytest.skip(str(problem))
+
+
+def absent(names: set[str], root: Path) -> set[str]:
+    """The names that stand nowhere in the Python files of a folder."""
+    for path in root.rglob("*.py"):
+        names = names - set(re.findall(r"\w+", path.read_text(encoding="utf-8", errors="replace")))
+    return names
+
+
+def test_every_name_of_the_vocabulary_is_there() -> None:
+    rows = [line for line in VOCABULARY.read_text(encoding="utf-8").splitlines() if line.count("|") == 4]
+    names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[3] for row in rows)))
+    assert len(names) > 20
+    assert absent({*names, "no_such_name_in_vllm"}, source("0.32")) == {"no_such_name_in_vllm"}
+
 
 @pytest.mark.parametrize("line", ["0.32", "0.33"])
 def test_every_place_is_there(line: str) -> None:
-    try:
-        root = sources.source_of(Target.parse(f"vllm=={line}.0"), lambda text: print(text, file=sys.stderr))
-    except sources.SourceProblem as problem:
-        pytest.skip(str(problem))
+    root = source(line)
     missing = []
     for fault in load().of(line):
         for place in fault.where:

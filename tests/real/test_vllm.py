@@ -9,7 +9,8 @@ from itertools import count, islice
 import pytest
 
 from spec.trace import Configuration
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.jobs import replay
 from tailproof.jobs.fuzz import fuzz
 from tailproof.jobs.seeds import run_seeds
@@ -20,7 +21,7 @@ from tailproof.known.model import KnownFault, KnownTrace, load
 from tailproof.targets.opening import DEFAULT
 from tailproof.targets.worker import Worker
 
-# The hits that DESIGN.md requires; the spec's column must come out of the code.
+# The hits that the seed cases require; the column of the spec must come out of the code.
 REQUIRED = {
     "lookup-capped-below-proof": 6912,
     "cap-applied-twice": 7168,

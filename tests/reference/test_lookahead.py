@@ -9,7 +9,7 @@ import pytest
 from reference.engine import SlowEngine
 from reference.history import History, Prefixes
 from spec.geometry import Geometry
-from spec.trace import Configuration, Group, Settle, Submit, Trace
+from spec.trace import Configuration, Group, Submit, Trace
 from tailproof.generate.core import case
 from tailproof.generate.drawing import Axes
 from tailproof.judge.findings import Finding
@@ -106,29 +106,16 @@ def test_a_planted_fault_of_the_profile_is_caught(engine: type[SlowEngine], rule
     assert rules <= hunted(engine)
 
 
-def test_a_prompt_that_goes_on_otherwise_shares_one_unit_less() -> None:
-    """The hash of the last shared unit covers the next token, which differs."""
-    prompts = (("a", 12), ("b", 4)), (("a", 12), ("c", 4))
-    steps = Submit("A", prompts[0]), Settle(), Submit("B", prompts[1]), Settle()
-    trace = Trace(AHEAD, steps)
-    outcome = ReferenceTarget(Target.parse("reference")).run(trace)
-    junctions = [one.junction for seen in outcome.observations for one in seen.admitted]
-    assert junctions == [0, 8]
-    drop = replace(trace, configuration=replace(AHEAD, profile="drop", eagle=False, speculative=0))
-    outcome = ReferenceTarget(Target.parse("reference")).run(drop)
-    assert [one.junction or one.local for seen in outcome.observations for one in seen.admitted] == [0, 12]
-
-
 @pytest.mark.parametrize("ahead", [1, 2, 3])
 def test_prefixes_are_known_only_with_the_tokens_that_their_hash_covers(ahead: int) -> None:
     prefixes = Prefixes(4, ahead)
     history = History.of(Submit("A", (("a", 8),), outputs=4), prefixes, {})
     assert len(history.numbers) == 1
-    assert len(history.ahead) == (12 - ahead) // 4
+    assert len(history.final_numbers) == (12 - ahead) // 4
     for produced in range(1, 5):
         history.produce(1, prefixes)
         assert len(history.numbers) == (8 + produced - ahead) // 4
-        assert history.numbers == history.ahead[: len(history.numbers)]
+        assert history.numbers == history.final_numbers[: len(history.numbers)]
     history.told = 0
     history.forget(prefixes)
     assert len(history.numbers) == 1

@@ -15,7 +15,7 @@ from tailproof.generate.drawing import Axes
 from tailproof.generate.store import StoreAxes, store_case
 from tailproof.judge.lockstep import compare
 from tailproof.planted.reference import AdapterBlind, MediaBlind
-from tailproof.reach.core import Coverage
+from tailproof.reach.coverage import Coverage
 from tailproof.targets.opening import Target, open_target
 
 PLAIN = Configuration((Group("full", 8), Group("mamba", 8)), unit=4)

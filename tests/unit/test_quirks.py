@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reference.cache import SlowCache
 from reference.history import History, Prefixes
+from reference.oracle import oracles
 from reference.publish import publications
-from reference.store_oracle import oracles
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GeometryError
 from spec.observation import Entry, FailedRead, Finished, Observation, Outcome
@@ -150,9 +150,9 @@ CUT = setting(full(8), mamba(8, 4), unit=4, **EAGLE)
         # The last end of a block of 2 is 28, of a block of 8 it is 24.
         ("split.smallest_block", SMALL, Prefill(0, 30, 30, 0), 24, 28),
         # A stop at 8 leaves one token, three are read ahead: nothing is left of a chunk that begins at 7.
-        ("split.reserve_after", MODULES, Prefill(0, 9, 9, 0), 6, 6),
-        ("split.reserve_after", MODULES, Prefill(6, 9, 9, 0), 9, 6),
-        ("split.reserve_after", MODULES, Prefill(7, 9, 9, 0), 9, 7),
+        ("endings.reserve_after", MODULES, Prefill(0, 9, 9, 0), 6, 6),
+        ("endings.reserve_after", MODULES, Prefill(6, 9, 9, 0), 9, 6),
+        ("endings.reserve_after", MODULES, Prefill(7, 9, 9, 0), 9, 7),
     ],
 )
 def test_each_mistake_alone_has_its_effect(

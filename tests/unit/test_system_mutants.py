@@ -1,345 +1,275 @@
-"""The planted faults of the real vLLM: finding places by shape, editing them, laying the folders out."""
+"""Planted faults of vLLM: each operator makes the edit its name says, and a name leads to one place."""
 
 from __future__ import annotations
 
 import ast
-import itertools
 from pathlib import Path
 
 import pytest
 
-from tailproof.planted.vllm import edits, overlay, shape
-from tailproof.planted.vllm.catalogue import FAMILIES, MUTANTS
-from tailproof.planted.vllm.edits import Edit, edited
-from tailproof.planted.vllm.mutant import SystemMutant
-from tailproof.planted.vllm.shape import PlaceError, Shape
+from spec.rules import RULES
+from tailproof.planted.vllm import catalogue
+from tailproof.planted.vllm.catalogue import MutantError, check_name, function_of, mutant, records, semantic
+from tailproof.planted.vllm.operators import OPERATORS, Edit, edits
+from tailproof.planted.vllm.patterns import PlaceError, replaced
+from tailproof.planted.vllm.walking import Place, written
+from tailproof.targets import overlay
 
 OURS = '''
 class Box:
     """A box."""
 
-    def fill(self, items, limit):
-        most = min(limit + 1, len(items) * self.size)
-        if most > 4 and self.open or limit < 0 < most:
-            self.log("full")
-            del items[most:]
-        elif most:
-            self.log("some")
+    def fill(self, items, limit, *, sealed: bool):
+        """Fill it."""
+        logger.info("filling %d", 3)
+        assert limit > 3
+        most = min(limit, len(items), self.size)
+        if most > 4 and self.open:
+            self.log(most, f"{limit + 7}")
+        elif not sealed:
+            raise ValueError(limit - 1)
+        while self.loose():
+            most -= 1
         for item in items[1:]:
             self.count += item.size
-        rest = limit - most if self.open else -1
-        self.kept[rest] = most
-        return rest - 1
+        rest = limit - most if sealed is None else -1
+        self.kept = Item(rest, 2, sealed=True, spare=[rest])
+        return rest == 2
 
     def empty(self):
-        return 0
-
-
-def fill(items):
-    def inner(item):
-        return item % 2
-
-    return inner(items)
+        return self.count(0) + 1
 '''
-
-
-def change(place: Shape, edit: Edit, function: str = "Box.fill") -> list[str]:
-    """The lines that an edit makes different, new ones only."""
-    before = ast.unparse(ast.parse(OURS)).splitlines()
-    after = ast.unparse(ast.parse(edited(OURS, function, place, edit))).splitlines()
-    return [line.strip() for line in after if line not in before]
-
-
-FOUND: dict[str, tuple[Shape, Edit, list[str]]] = {
-    "call by its second argument": (
-        shape.call("min", None, shape.binary("*", shape.call("len"))),
-        edits.kept("args", 0),
-        ["most = limit + 1"],
-    ),
-    "call by what it names": (
-        shape.call("log").within(shape.branch("open")).outside(shape.branch("nothing")).nth(2, of=2),
-        edits.becomes("self.log()"),
-        ["self.log()"],
-    ),
-    "operation by its operand": (
-        shape.binary("+", shape.named("limit"), shape.number(1)),
-        edits.shifted(2),
-        ["most = min(limit + 1 + 2, len(items) * self.size)"],
-    ),
-    "comparison by its sign": (
-        shape.compare(">"),
-        edits.sign(">="),
-        ["if most >= 4 and self.open or limit < 0 < most:"],
-    ),
-    "chain of comparisons": (
-        shape.compare("<", "<"),
-        edits.opposite,
-        ["if most > 4 and self.open or not limit < 0 < most:"],
-    ),
-    "conditions by number": (
-        shape.boolean("and", 2),
-        edits.less(1),
-        ["if most > 4 or limit < 0 < most:"],
-    ),
-    "conditional by its part": (
-        shape.conditional(test=shape.named("open")),
-        edits.kept("orelse"),
-        ["rest = -1"],
-    ),
-    "if by its condition": (
-        shape.branch("most").without("open"),
-        edits.dropped,
-        ["else:", "pass"],
-    ),
-    "one statement in place of an if": (
-        shape.branch("open"),
-        edits.kept("body"),
-        ["self.log('full')", "del items[most:]"],
-    ),
-    "loop": (shape.loop("items"), edits.dropped, ["pass"]),
-    "assignment": (
-        shape.assigned("kept"),
-        edits.part("value", edit=edits.renamed("most", "limit")),
-        ["self.kept[rest] = limit"],
-    ),
-    "assignment that adds": (
-        shape.augmented("count", "+"),
-        edits.sign("-"),
-        ["self.count -= item.size"],
-    ),
-    "deletion": (shape.deletion(), edits.does("self.log(1)\nself.log(2)"), ["self.log(1)", "self.log(2)"]),
-    "slice": (
-        shape.sliced("items").naming("items").nth(2, of=2),
-        edits.kept("value"),
-        ["for item in items:"],
-    ),
-    "return": (
-        shape.returned(),
-        edits.preceded("self.log(3)"),
-        ["self.log(3)"],
-    ),
-    "after a statement": (
-        shape.assigned("most"),
-        edits.followed("self.log(4)"),
-        ["self.log(4)"],
-    ),
-    "item of a list": (
-        shape.call("min"),
-        edits.part("args", 1, edit=edits.becomes("9")),
-        ["most = min(limit + 1, 9)"],
-    ),
+# What each operator makes of `Box.fill`, in its order.
+MADE: dict[str, list[str]] = {
+    "drop": [
+        "pass  # most = min(limit, len(items), self.size)",
+        "pass  # if most > 4 and self.open:",
+        "pass  # self.log(most, f'{limit + 7}')",
+        "pass  # if not sealed:",
+        "pass  # while self.loose():",
+        "pass  # most -= 1",
+        "pass  # for item in items[1:]:",
+        "pass  # self.count += item.size",
+        "pass  # self.kept = Item(rest, 2, sealed=True, spare=[rest])",
+        "pass  # return rest == 2",
+    ],
+    "branch": [
+        "self.log(most, f'{limit + 7}')",
+        "if not sealed:\n    raise ValueError(limit - 1)",
+        "raise ValueError(limit - 1)",
+        "limit - most",
+        "-1",
+    ],
+    "operand": [
+        "min(len(items), self.size)",
+        "min(limit, self.size)",
+        "min(limit, len(items))",
+        "self.open",
+        "most > 4",
+        "items",
+        "limit",
+        "most",
+    ],
+    "only": ["limit", "len(items)", "self.size"],
+    "negate": ["not (most > 4 and self.open)", "sealed", "not sealed is None"],
+    "sign": ["most > 4 or self.open", "most += 1", "self.count -= item.size", "limit + most"],
+    "compare": ["most >= 4", "sealed is not None", "rest != 2", "rest >= 2", "rest <= 2"],
+    "shift": [
+        "min(limit, len(items), self.size) + 1",
+        "min(limit, len(items), self.size) - 1",
+        "len(items) + 1",
+        "len(items) - 1",
+        "5",
+        "3",
+        "2",
+        "0",
+        "2",
+        "0",
+        "limit - most + 1",
+        "limit - most - 1",
+        "0",
+        "-2",
+        "3",
+        "1",
+        "3",
+        "1",
+    ],
+    "constant": ["False", "[]", "False", "True"],
+    "swap": ["self.log(f'{limit + 7}', most)", "Item(2, rest, sealed=True, spare=[rest])"],
 }
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_a_place_that_is_there_once_is_edited(name: str) -> None:
-    place, edit, lines = FOUND[name]
-    assert change(place, edit) == lines
+def ours() -> tuple[ast.Module, ast.FunctionDef]:
+    """The module, and its one long function."""
+    tree = ast.parse(OURS)
+    return tree, function_of(tree, "Box.fill")
 
 
-def test_only_the_one_place_changes() -> None:
-    text = edited(OURS, "Box.empty", shape.returned(), edits.does("return 7"))
-    assert text == OURS.replace("return 0", "return 7")
+def said(edit: Edit) -> str:
+    """What an edit puts there, and for a dropped statement what that was."""
+    return edit.after if edit.operator != "drop" else f"{edit.after}  # {edit.before.splitlines()[0]}"
 
 
-def test_a_function_inside_another_is_reached_by_its_qualified_name() -> None:
-    assert change(shape.number(2), edits.becomes("3"), "fill.inner") == ["return item % 3"]
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_makes_just_the_edits_that_its_name_says(name: str) -> None:
+    assert [said(edit) for edit in edits(ours()[1], {name: OPERATORS[name]})] == MADE[name]
 
 
-REFUSED: dict[str, tuple[Shape, Edit, str, str]] = {
-    "none": (
-        shape.call("max"),
-        edits.dropped,
-        "Box.fill",
-        "fill: found 0 times, not once: a call of max",
-    ),
-    "two": (
-        shape.doing("log"),
-        edits.dropped,
-        "Box.fill",
-        "fill: found 2 times, not once: a statement calling log",
-    ),
-    "two instead of three": (
-        shape.doing("log").naming("self").nth(1, of=3),
-        edits.dropped,
-        "Box.fill",
-        "fill: found 2 times, not 3: a statement calling log naming self (number 1 of 3)",
-    ),
-    "words of all parts": (
-        shape.binary("-", shape.named("a"), shape.number(1)).within(shape.branch("b")),
-        edits.dropped,
-        "Box.fill",
-        "fill: found 0 times, not once: an operation - of (a; the number 1) inside an if about b",
-    ),
-    "no function": (shape.returned(), edits.dropped, "Box.spill", "Box.spill is defined 0 times, not once"),
-    "no class": (shape.returned(), edits.dropped, "Bag.fill", "Bag.fill: Bag is defined 0 times, not once"),
-    "nothing changed": (
-        shape.call("min"),
-        edits.kept(),
-        "Box.fill",
-        "Box.fill: the edit changes nothing: a call of min",
-    ),
-    "a sign that does not fit": (
-        shape.compare(">"),
-        edits.sign("+"),
-        "Box.fill",
-        "+ is no sign that fits there",
-    ),
-    "a sign of a chain": (
-        shape.compare("<", "<"),
-        edits.sign("<="),
-        "Box.fill",
-        "the comparison is a chain: say which sign",
-    ),
-    "no sign": (shape.call("min"), edits.sign("<"), "Box.fill", "Call has no sign"),
-    "no such part": (shape.call("min"), edits.kept("body"), "Box.fill", "there is no part 'body'"),
-    "no such condition": (shape.call("min"), edits.less(0), "Box.fill", "Call has no condition 0"),
-    "name not there": (
-        shape.call("min"),
-        edits.renamed("nothing", "else"),
-        "Box.fill",
-        "nothing occurs 0 times in the place, not once",
-    ),
-    "expression wanted": (
-        shape.deletion(),
-        edits.opposite,
-        "Box.fill",
-        "the place is no expression",
-    ),
-    "statement wanted": (shape.call("min"), edits.followed("pass"), "Box.fill", "the place is no statement"),
+def test_what_only_checks_or_tells_is_left_alone() -> None:
+    around = [edit.before for edit in edits(ours()[1])]
+    assert not [text for text in around if "logger" in text or "assert" in text or text == "limit + 7"]
+
+
+def test_edits_are_numbered_by_operator_and_change_one_place_only() -> None:
+    tree, function = ours()
+    before = ast.unparse(tree)
+    found = list(edits(function))
+    for name in OPERATORS:
+        ordinals = [edit.ordinal for edit in found if edit.operator == name]
+        assert ordinals == list(range(1, len(ordinals) + 1)), name
+    for edit in found:
+        with edit.place.holding(edit.made):
+            after = ast.unparse(ast.fix_missing_locations(tree))
+            assert after != before
+            ast.parse(after)
+        assert ast.unparse(tree) == before
+
+
+def test_an_edit_that_changes_nothing_or_the_same_again_is_left_out() -> None:
+    def same(place: Place) -> list[ast.AST]:
+        return [place.node, ast.Name("x"), ast.Name("x")] if written(place.node) == "rest == 2" else []
+
+    def again(place: Place) -> list[ast.AST]:
+        return same(place)[2:]
+
+    found = edits(
+        ours()[1], {"same": lambda place: iter(same(place)), "again": lambda place: iter(again(place))}
+    )
+    assert [(edit.operator, edit.ordinal, edit.after) for edit in found] == [("same", 1, "x")]
+
+
+PATTERNS: dict[str, tuple[str, str, str]] = {
+    "wildcards are taken over": ("_a - _b if _ else _", "_b - _a", "most - limit"),
+    "a statement": ("self.count += _a", "self.count = _a\nreturn", "self.count = item.size\nreturn"),
+    "an expression that stands alone": ("_.log(_a, _)", "_a", "most"),
+    "the same twice": ("Item(_a, _, sealed=True, spare=[_a])", "Item(_a)", "Item(rest)"),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_place_that_is_not_there_once_is_refused_in_one_line(name: str) -> None:
-    place, edit, function, message = REFUSED[name]
-    with pytest.raises(PlaceError) as problem:
-        edited(OURS, function, place, edit)
-    assert str(problem.value) == message
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_finds_its_place(name: str) -> None:
+    find, becomes, made = PATTERNS[name]
+    assert written(replaced(ours()[1], find, becomes, (1, 1))[1]) == made
 
 
-def test_a_decorated_function_is_written_anew_where_it_stands() -> None:
-    text = "class One:\n    @staticmethod  # why\n    def two(): return 1  # what\n    # end\n"
-    new = "class One:\n    @staticmethod\n    def two():\n        return 2\n    # end\n"
-    assert edited(text, "One.two", shape.number(1), edits.becomes("2")) == new
-
-
-def test_a_function_defined_twice_is_refused() -> None:
-    with pytest.raises(PlaceError, match=r"^one is defined 2 times, not once$"):
-        edited("def one(): return 1\ndef one(): return 2\n", "one", shape.returned(), edits.dropped)
-
-
-def package(root: Path) -> Path:
-    """An environment with a `vllm` package of four files, as an interpreter's path."""
-    home = root / "lib" / "python3.11" / "site-packages" / "vllm"
-    for file in ("__init__.py", "v1/__init__.py", "v1/core/__init__.py", "v1/core/pool.py", "other/x.py"):
-        (home / file).parent.mkdir(parents=True, exist_ok=True)
-        (home / file).write_text(f"NAME = {file!r}\ndef size(): return 1\n", encoding="utf-8")
-    (home / "v1" / "core" / "__pycache__").mkdir()
-    (root / "bin").mkdir()
-    (root / "bin" / "python").touch()
-    return root / "bin" / "python"
+@pytest.mark.parametrize(
+    ("find", "at", "times"),
+    [("max(_, _)", (1, 1), 0), ("most", (1, 1), 5), ("Item(_a, _a, sealed=_, spare=_)", (1, 1), 0)],
+)
+def test_a_pattern_that_is_not_there_so_often_is_refused(find: str, at: tuple[int, int], times: int) -> None:
+    with pytest.raises(PlaceError, match=rf"^fill: found {times} times, not 1: "):
+        replaced(ours()[1], find, "x", at)
 
 
 @pytest.fixture
 def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment with a `vllm` package of our own, whose one function that matters is `Box.fill`."""
+    home = tmp_path / "environment" / "lib" / "python3.11" / "site-packages" / "vllm"
+    for file in ("__init__.py", "v1/__init__.py", "v1/box.py", "other/x.py"):
+        (home / file).parent.mkdir(parents=True, exist_ok=True)
+        (home / file).write_text(OURS, encoding="utf-8")
+    (home / "v1" / "__pycache__").mkdir()
+    only = {"Box.fill": catalogue.Function("v1/box.py", "Box.fill", "core")}
     monkeypatch.setenv("TAILPROOF_CACHE", str(tmp_path / "cache"))
-    return package(tmp_path / "environment")
+    monkeypatch.setattr(catalogue, "functions", lambda: only)
+    monkeypatch.setattr(catalogue, "semantic", dict)
+    return tmp_path / "environment" / "bin" / "python"
 
 
-def tree(folder: Path) -> dict[str, bool]:
-    """The entries of a folder and whether each is a link; links are not followed."""
-    return {path.relative_to(folder).as_posix(): path.is_symlink() for path in sorted(folder.rglob("*"))}
+def test_a_mutant_is_found_by_name_and_by_name_and_shape(python: Path) -> None:
+    package = overlay.installed_package(python)
+    one = mutant(package, "Box.fill:compare:1")
+    assert (one.before, one.after, one.tier, one.generated) == ("most > 4", "most >= 4", "core", True)
+    assert mutant(package, one.key) is one
+    assert "if most >= 4 and self.open:" in one.source()
 
 
-def test_only_the_mutated_file_and_the_folders_above_it_are_real(python: Path) -> None:
-    home = overlay.installed_package(python)
-    made = overlay.overlay(home, "one", {"v1/core/pool.py": "SIZE = 2\n"})
-    assert tree(made) == {
+def test_a_place_that_is_another_one_now_is_said_in_one_line(python: Path) -> None:
+    package = overlay.installed_package(python)
+    key = mutant(package, "Box.fill:compare:1").key
+    (package / "v1" / "box.py").write_text(OURS.replace("most > 4", "most > 5"), encoding="utf-8")
+    catalogue._module.cache_clear()
+    catalogue.mutants_of.cache_clear()
+    (line,) = catalogue.moved(package, [key])
+    assert line.startswith(f"Box.fill:compare:1 is another place in this source: kept was {key}, it is ")
+
+
+def test_a_mutant_whose_text_is_that_of_the_original_is_refused(python: Path) -> None:
+    one = mutant(overlay.installed_package(python), "Box.fill:compare:1")
+    same = catalogue.Mutant(one.name, one.file, one.function, one.tier, one.place, one.place.node, one.tree)
+    with pytest.raises(MutantError, match=r"^Box.fill:compare:1: the edit changes nothing: most > 4$"):
+        same.source()
+
+
+def test_only_the_mutated_file_and_the_folders_above_it_are_real(python: Path, tmp_path: Path) -> None:
+    made = overlay.mutant_overlay("Box.fill:compare:1", python)
+    # On a worker's path a colon ends a folder's name.
+    assert made.name.startswith("Box.fill-compare-1-")
+    assert {path.relative_to(made).as_posix(): path.is_symlink() for path in sorted(made.rglob("*"))} == {
         "vllm": False,
         "vllm/__init__.py": True,
         "vllm/other": True,
         "vllm/v1": False,
         "vllm/v1/__init__.py": True,
-        "vllm/v1/core": False,
-        "vllm/v1/core/__init__.py": True,
-        "vllm/v1/core/pool.py": False,
+        "vllm/v1/box.py": False,
     }
-    assert (made / "vllm" / "v1" / "core" / "pool.py").read_text() == "SIZE = 2\n"
-    assert (home / "v1" / "core" / "pool.py").read_text().startswith("NAME")
-    assert [path.name for path in made.parent.iterdir()] == [made.name]
+    assert [path.name for path in made.parent.iterdir() if path.suffix != ".lock"] == [made.name]
+    (made / "mark").touch()
+    assert overlay.mutant_overlay("Box.fill:compare:1", python) == made
+    assert (made / "mark").exists()
+    assert overlay.mutant_overlay("Box.fill:compare:2", python) != made
 
 
-def test_a_folder_is_keyed_by_what_it_holds_and_made_once(python: Path) -> None:
-    home = overlay.installed_package(python)
-    first = overlay.overlay(home, "one", {"v1/core/pool.py": "SIZE = 2\n"})
-    (first / "mark").touch()
-    assert overlay.overlay(home, "one", {"v1/core/pool.py": "SIZE = 2\n"}) == first
-    assert (first / "mark").exists()
-    assert overlay.overlay(home, "one", {"v1/core/pool.py": "SIZE = 3\n"}) != first
-
-
-def test_a_folder_that_cannot_be_made_whole_is_not_there(python: Path) -> None:
-    home = overlay.installed_package(python)
-    with pytest.raises(overlay.OverlayProblem, match=r"holds no nowhere$"):
-        overlay.overlay(home, "one", {"v1/core/nowhere": "", "v1/core/pool.py": "SIZE = 2\n"})
-    assert list((home.parents[4] / "cache" / "mutants").iterdir()) == []
-
-
-def test_a_place_that_moved_is_named_with_its_mutant_and_file(python: Path) -> None:
-    one = SystemMutant("one", "One.", "v1/core/pool.py", "size", shape.call("min"), edits.dropped, ("LT1",))
-    with pytest.raises(overlay.OverlayProblem) as problem:
-        overlay.mutated_source(one, overlay.installed_package(python))
-    assert str(problem.value) == "one: v1/core/pool.py: size: found 0 times, not once: a call of min"
-
-
-def test_a_file_that_moved_is_named(python: Path) -> None:
-    one = SystemMutant("one", "One.", "v1/gone.py", "size", shape.call("min"), edits.dropped, ("LT1",))
-    with pytest.raises(overlay.OverlayProblem, match=r"^one: v1/gone.py: No such file or directory$"):
-        overlay.mutated_source(one, overlay.installed_package(python))
+def test_a_folder_that_cannot_be_made_whole_is_not_there(python: Path, tmp_path: Path) -> None:
+    package = overlay.installed_package(python)
+    with pytest.raises(MutantError, match=r"holds no nowhere$"):
+        overlay.overlay(package, "one", {"v1/nowhere": "", "v1/box.py": ""})
+    assert [path.name for path in (tmp_path / "cache" / "mutants").iterdir() if path.is_dir()] == []
 
 
 def test_an_interpreter_without_the_package_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        overlay.OverlayProblem, match="is not the interpreter of an environment with one vllm"
-    ):
+    with pytest.raises(MutantError, match="is not the interpreter of an environment with one vllm"):
         overlay.installed_package(tmp_path / "bin" / "python")
 
 
-def test_an_unknown_mutant_is_answered_with_near_ones() -> None:
-    with pytest.raises(
-        overlay.OverlayProblem, match=r"^no fault of vLLM is called 'copy-forgoten'; near are copy-"
-    ):
-        overlay.mutant("copy-forgoten")
+UNKNOWN = {
+    "copy-backward": "no fault of vLLM is called 'copy-backward'; near are copy-backwards, ",
+    "Scheduler.shedule:drop:1": "no fault of vLLM is called 'Scheduler.shedule:drop:1'; near are Scheduler.",
+    "Scheduler.schedule:dorp:1": "'Scheduler.schedule:dorp:1' is no fault of vLLM: use Scheduler.schedule:",
+    "Scheduler.schedule:drop:x": "'Scheduler.schedule:drop:x' is no fault of vLLM: use Scheduler.schedule:",
+}
 
 
-def test_the_catalogue_is_in_order() -> None:
-    from spec.rules import RULES
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_an_unknown_name_is_answered_with_near_ones(name: str) -> None:
+    with pytest.raises(MutantError) as problem:
+        check_name(name)
+    assert str(problem.value).startswith(UNKNOWN[name])
 
-    assert overlay.names() == tuple(MUTANTS)
-    assert len(MUTANTS) >= 40
-    texts = [one.text for one in MUTANTS.values()]
-    assert len(set(texts)) == len(texts)
-    for one in itertools.chain(*FAMILIES.values()):
+
+def test_the_tables_are_in_order() -> None:
+    kept = records()
+    assert not set(kept.equivalent) & set(kept.hole)
+    assert not {*kept.equivalent, *kept.hole} & set(kept.sample)
+    equivalent = {key.partition("@")[0] for key in kept.equivalent}
+    for key in (*kept.equivalent, *kept.hole, *kept.sample):
+        check_name(key)
+        assert "@" in key
+    for one in semantic().values():
+        assert one.function in catalogue.functions(), one.name
         assert one.name == one.name.lower(), one.name
-        assert one.text.endswith("."), one.name
-        assert one.tier in ("core", "store"), one.name
-        assert set(one.rules) <= set(RULES), one.name
-        assert bool(one.rules) != bool(one.equivalent), one.name
-
-
-def test_every_shape_and_every_edit_is_tried_here() -> None:
-    def public(module: object) -> set[str]:
-        return {
-            name
-            for name, value in vars(module).items()
-            if callable(value)
-            and getattr(value, "__module__", "") == getattr(module, "__name__", "")
-            and not name.startswith("_")
-            and not isinstance(value, type)
-        }
-
-    text = Path(__file__).read_text(encoding="utf-8")
-    helpers = {"find", "function_of", "last_name", "edited", "span"}
-    for module, prefix in ((shape, "shape."), (edits, "edits.")):
-        assert [name for name in sorted(public(module) - helpers) if f"{prefix}{name}" not in text] == []
+        assert one.breaks.endswith("."), one.name
+        assert bool(one.rules) != (one.name in equivalent), one.name
+        assert {*one.rules} <= set(RULES), one.name
+    assert {*kept.sample.values()} <= set(RULES)
+    assert len(catalogue.functions()) > 150

@@ -1,17 +1,18 @@
-"""Shows the bank's matrix: as lines, as one JSON document, and as the table of docs/bug-bank.md."""
+"""Shows the bank's matrix, as lines and as one JSON document."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+import msgspec
 
 from tailproof.jobs.bank.cases import Case
 from tailproof.jobs.bank.run import VERDICTS, Cell, Matrix
 from tailproof.judge.findings import Finding
 
 FORMAT = 1
-_RELATIONS = {"same": "as reported", "kind": "in kind"}
+RELATIONS = {"same": "as reported", "kind": "in kind"}
 
 
 def lines(matrix: Matrix) -> Iterator[str]:
@@ -21,7 +22,7 @@ def lines(matrix: Matrix) -> Iterator[str]:
         if row is None:
             yield f"not played      {case.report}: {case.reason}"
             continue
-        yield f"{_summary(row):<15} {case.report} ({_RELATIONS[case.relation]}): {case.about}"
+        yield f"{_summary(row):<15} {case.report} ({RELATIONS[case.relation]}): {case.about}"
         for target, cell in row.items():
             if cell.verdict not in ("holds", "does not apply"):
                 yield f"                  {target}: {_told(cell)}"
@@ -49,7 +50,7 @@ def _told(cell: Cell) -> str:
 
 def replay_line(cell: Cell, target: str) -> str:
     """The line that runs a cell's trace again."""
-    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.json --target {target}"
+    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.txt --target {target}"
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
@@ -65,17 +66,8 @@ def document(matrix: Matrix) -> dict[str, Any]:
 
 def _case(matrix: Matrix, case: Case) -> dict[str, Any]:
     row = matrix.cells.get(case.report, {})
-    return {
-        "report": case.report,
-        "about": case.about,
-        "kind": case.kind,
-        "relation": case.relation,
-        "rules": list(case.rules),
-        "traces": list(case.traces),
-        "reason": case.reason,
-        "note": case.note,
-        "cells": {target: _cell(cell) for target, cell in row.items()},
-    }
+    plain = msgspec.json.decode(msgspec.json.encode(case))
+    return {**plain, "cells": {target: _cell(cell) for target, cell in row.items()}}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -91,52 +83,3 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, str]:
     return {"rule": finding.rule, "kind": finding.kind, "message": finding.message}
-
-
-def markdown(matrix: Matrix) -> Iterator[str]:
-    """The tables of the document, one line after the other."""
-    heads = [target.removeprefix("vllm==") for target in matrix.targets]
-    counts = Counter(case.relation for case in matrix.bank.cases)
-    shared = sum(len(case.traces) for case in matrix.bank.cases) - len(matrix.bank.plays)
-    yield (
-        f"{len(matrix.bank.cases)} reports: {counts['same']} played as reported, {counts['kind']} in kind, "
-        f"{counts['none']} not played. {len(matrix.bank.plays)} traces; {shared} uses of a trace are shared."
-    )
-    yield ""
-    yield f"| verdict | {' | '.join(heads)} |"
-    yield f"|---|{'---|' * len(heads)}"
-    for verdict in VERDICTS:
-        numbers = [str(matrix.count(target, verdict)) for target in matrix.targets]
-        yield f"| {verdict} | {' | '.join(numbers)} |"
-    yield ""
-    yield "## Played"
-    yield ""
-    yield f"| report | what went wrong | played | rules | traces | {' | '.join(heads)} |"
-    yield f"|---|---|---|---|---|{'---|' * len(heads)}"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            continue
-        row = matrix.cells[case.report]
-        cells = [_short(row[target]) for target in matrix.targets]
-        about = f"{case.about} *{case.note[:1].upper()}{case.note[1:]}.*" if case.note else case.about
-        yield (
-            f"| {case.report} | {about} | {_RELATIONS[case.relation]} | {' '.join(case.rules)} | "
-            f"{', '.join(case.traces)} | {' | '.join(cells)} |"
-        )
-    yield ""
-    yield "## Not played"
-    yield ""
-    yield "| report | what went wrong | why not |"
-    yield "|---|---|---|"
-    for case in matrix.bank.cases:
-        if case.relation == "none":
-            yield f"| {case.report} | {case.about} | {case.reason} |"
-
-
-def _short(cell: Cell) -> str:
-    if cell.verdict == "does not apply":
-        return "–"
-    if cell.finding is None:
-        return cell.verdict
-    text = f"{cell.verdict}: {cell.finding.rule} {cell.finding.kind}"
-    return f"**{text}**" if cell.verdict == "fails" else text

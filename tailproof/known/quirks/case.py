@@ -9,6 +9,8 @@ from tailproof.judge.findings import Finding
 from tailproof.judge.step import Step
 from tailproof.known.quirks.witness import Witness
 
+Wrong = frozenset[str]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -17,9 +19,9 @@ class Case:
     step: Step
     findings: Sequence[Finding]
     witness: Witness
-    wrong: frozenset[str]
+    wrong: Wrong
 
-    def due_to(self, quirk: str, right: Callable[[frozenset[str]], bool]) -> bool:
+    def due_to(self, quirk: str, right: Callable[[Wrong], bool]) -> bool:
         """Whether what was seen is right when this quirk is at work, and not without any: by itself, or
         beside the others in force and not without it. `right` tells it for a set of quirks."""
         if quirk not in self.wrong or right(frozenset()):

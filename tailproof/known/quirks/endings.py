@@ -33,7 +33,7 @@ def _waits(case: Case, history: History, wrong: frozenset[str]) -> bool:
     return split.split_end(step.geometry, step.configuration, prefill, asked, wrong) <= start
 
 
-@quirk("split.reserve_after")
+@quirk("endings.reserve_after")
 def reserves_after_the_split(case: Case, finding: Finding) -> bool:
     """What draft modules read ahead is kept free after the split has placed a chunk's end: where the two
     leave nothing of the chunk, the request gets no token, in this step and in all that follow."""
@@ -43,7 +43,7 @@ def reserves_after_the_split(case: Case, finding: Finding) -> bool:
     def right(wrong: frozenset[str]) -> bool:
         return nothing_moves(case.step, lambda one: _waits(case, one, wrong))
 
-    return case.due_to("split.reserve_after", right)
+    return case.due_to("endings.reserve_after", right)
 
 
 def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
@@ -65,7 +65,7 @@ def nothing_moves(step: Step, waits: Callable[[History], bool]) -> bool:
     return full or blocked or not queue or any(waits(one) for one in queue)
 
 
-@quirk("media.kept_for_the_next_token")
+@quirk("endings.media_kept_for_the_next_token")
 def keeps_media_for_the_next_token(case: Case, finding: Finding) -> bool:
     """An encoded item of media is kept until draft modules have passed it, which needs the token after it;
     where the next item begins there or one token on, and the encoder cannot keep both, neither happens."""

@@ -7,8 +7,8 @@ vllm/distributed/kv_transfer/kv_connector/v1/mooncake/store, coordinator.py and 
 from __future__ import annotations
 
 from reference.cache import Key, SlowCache
+from reference.forecast import AdmissionForecast
 from reference.history import History
-from reference.oracle import AdmissionForecast
 from reference.wrong_lookups import Hit, bounded_by_the_one_before
 from spec.geometry import Geometry
 from spec.lookup import greatest_hit

@@ -7,21 +7,19 @@ Source: vllm/v1/core/single_type_kv_cache_manager.py, `cache_blocks`, `_cache_pa
 
 from __future__ import annotations
 
+from reference.forecast import ChunkForecast
 from reference.history import History
-from reference.oracle import ChunkForecast
 from reference.publish import publications
-from spec.geometry import Geometry, GroupGeometry
-from spec.lookup import window_blocks
+from spec.geometry import Geometry
 from spec.observation import Entry
-from spec.retention import attention_tail, cacheable, keeps_interval, window_boundaries
+from spec.retention import cacheable, keeps_interval
 from tailproof.judge.findings import Finding
 from tailproof.judge.saves import learned_junction
 from tailproof.judge.step import Step
 from tailproof.known.quirks import split
-from tailproof.known.quirks.case import Case, quirk
+from tailproof.known.quirks.case import Case, Wrong, quirk
 from tailproof.known.quirks.witness import block_end_inside
 
-Wrong = frozenset[str]
 MISSING_STATES = ("missing-checkpoint", "missing-mamba", "registered-elsewhere")
 
 
@@ -40,7 +38,7 @@ def held_back(step: Step) -> int:
 
 def boundaries(geometry: Geometry, prompt: int, wrong: Wrong) -> tuple[int, ...]:
     """The block ends that are kept for a resend or an extension."""
-    if "registration.boundaries_past_hashes" in wrong and not geometry.drops:
+    if "attention.boundaries_past_hashes" in wrong and not geometry.drops:
         return ((prompt - 1) // geometry.grid * geometry.grid // geometry.mamba_block * geometry.mamba_block,)
     return geometry.replay_boundaries(prompt, geometry.mamba_block)
 
@@ -64,7 +62,7 @@ def registered(case: Case, chunk: ChunkForecast, wrong: Wrong) -> set[int]:
     found = {position for position in right if position == left.export}
     reach = cacheable(left.sure, block, geometry.align, False, geometry.fine)
     ends = {left.sure} & right
-    if "registration.boundaries_past_hashes" in wrong:
+    if "attention.boundaries_past_hashes" in wrong:
         checkpoint = geometry.checkpoint(history.prompt)
         ends = {
             at
@@ -94,7 +92,7 @@ def registered(case: Case, chunk: ChunkForecast, wrong: Wrong) -> set[int]:
     return found
 
 
-def _chunk_of(case: Case, entry: Entry) -> ChunkForecast | None:
+def chunk_of(case: Case, entry: Entry) -> ChunkForecast | None:
     """The chunk that computed a missing entry: of this step, or the last one of its request before."""
     before = case.witness.chunks.get(entry.request)
     for chunk in (*case.step.expected.chunks, *([before] if before is not None else [])):
@@ -104,14 +102,14 @@ def _chunk_of(case: Case, entry: Entry) -> ChunkForecast | None:
     return before
 
 
-def _visible_after(step: Step) -> set[tuple[int, int]]:
+def visible_after(step: Step) -> set[tuple[int, int]]:
     return (step.cache.visible - step.withdrawn().keys()) | step.published().keys()
 
 
 def _all_there(step: Step, chunk: ChunkForecast, positions: set[int]) -> bool:
     """Whether the states at these positions of a request's prefix are visible after the step, as far as they
     have a name."""
-    visible, reach = _visible_after(step), len(chunk.history.numbers) * step.geometry.unit
+    visible, reach = visible_after(step), len(chunk.history.numbers) * step.geometry.unit
     return all(
         step.cache.key(group.index, chunk.history, position) in visible
         for group in step.geometry.mamba
@@ -120,13 +118,13 @@ def _all_there(step: Step, chunk: ChunkForecast, positions: set[int]) -> bool:
     )
 
 
-def _unregistered(case: Case, finding: Finding, name: str) -> bool:
+def unregistered(case: Case, finding: Finding, name: str) -> bool:
     """Whether a state is missing because this quirk keeps it from being registered, and all else that the
     chunk should register with the quirks in force is there."""
     entry = finding.entry
     if finding.kind not in MISSING_STATES or entry is None or name not in case.wrong:
         return False
-    chunk = _chunk_of(case, entry)
+    chunk = chunk_of(case, entry)
     if chunk is None:
         return False
 
@@ -208,7 +206,7 @@ def counts_in_the_smallest_block(case: Case, finding: Finding) -> bool:
 @quirk("registration.export_alone")
 def registers_the_export_alone(case: Case, finding: Finding) -> bool:
     """A chunk that exports a state registers that one only, not the state at its end."""
-    return _unregistered(case, finding, "registration.export_alone")
+    return unregistered(case, finding, "registration.export_alone")
 
 
 @quirk("registration.held_back")
@@ -234,7 +232,7 @@ def holds_states_back(case: Case, finding: Finding) -> bool:
         return "AssertionError" in finding.message and any(
             _takes_the_running_block(case, one) for one in step.oracle.live()
         )
-    return _unregistered(case, finding, "registration.held_back")
+    return unregistered(case, finding, "registration.held_back")
 
 
 def _takes_the_running_block(case: Case, history: History) -> bool:
@@ -327,78 +325,3 @@ def _would_register(case: Case, history: History, entry: Entry) -> bool:
         if (entry.group, entry.position) in left.must | left.may:
             return True
     return False
-
-
-# Attention and windows.
-
-
-@quirk("registration.window_boundaries")
-def keeps_windows_of_boundaries(case: Case, finding: Finding) -> bool:
-    """Sparse retention keeps the windows of the replay boundaries and the junction, not that of the resend
-    checkpoint."""
-    return _window_unkept(case, finding, "registration.window_boundaries")
-
-
-def _window_unkept(case: Case, finding: Finding, name: str) -> bool:
-    entry, step = finding.entry, case.step
-    if finding.kind != "missing-window" or entry is None:
-        return False
-    chunk = _chunk_of(case, entry)
-    if chunk is None:
-        return False
-    group = step.geometry.groups[entry.group]
-    right = lambda wrong: entry.position not in _windows(step, chunk, group, entry.position, wrong)  # noqa: E731
-    return case.due_to(name, right)
-
-
-def _windows(step: Step, chunk: ChunkForecast, group: GroupGeometry, near: int, wrong: Wrong) -> set[int]:
-    """Block ends that a sliding-window group keeps, of those around `near`, with these mistakes."""
-    geometry, history = step.geometry, chunk.history
-    ends: tuple[int, ...] = geometry.replay_boundaries(history.prompt, geometry.grid)
-    if "registration.boundaries_past_hashes" in wrong and not geometry.drops:
-        ends = ((history.prompt - 1) // geometry.grid * geometry.grid,)
-    kept = [*ends, learned_junction(chunk, step.expected)]
-    past = "registration.boundaries_past_hashes" in wrong and geometry.hash_lookahead > 1
-    if "registration.window_boundaries" not in wrong and not past:
-        kept.append(geometry.checkpoint(history.prompt))
-    lengths = window_boundaries(
-        max(near - group.margin, 1),
-        near + group.window + group.block,
-        kept=tuple(kept),
-        grid=geometry.grid,
-        retention=step.configuration.retention,
-    )
-    return {
-        end for length in lengths for end in window_blocks(length, group.block, group.window, group.margin)
-    }
-
-
-@quirk("registration.boundaries_past_hashes")
-def keeps_boundaries_past_hashes(case: Case, finding: Finding) -> bool:
-    """Where a hash covers several tokens to come, states and windows are kept for P − 1, past the last length
-    that a resend of the prompt can name."""
-    if case.step.geometry.hash_lookahead < 2:
-        return False
-    name = "registration.boundaries_past_hashes"
-    return _unregistered(case, finding, name) or _window_unkept(case, finding, name)
-
-
-@quirk("registration.tail_past_hashes")
-def moves_the_tail_past_hashes(case: Case, finding: Finding) -> bool:
-    """Where a hash covers several tokens to come, the attention entry of the prompt's tail is moved on to the
-    hash boundary below P − 1 as soon as that has a hash."""
-    entry, step = finding.entry, case.step
-    if finding.kind not in ("evicted-in-use", "missing-full", "lost") or entry is None:
-        return False
-    geometry, history = step.geometry, step.histories[entry.request]
-    group = geometry.groups[entry.group]
-    tail = attention_tail(history.prompt, geometry.unit, group.drops, geometry.hash_lookahead)
-    if geometry.hash_lookahead < 2 or entry.position != tail:
-        return False
-    end = -(-tail // group.block) * group.block
-    most = min((history.prompt - 1) // geometry.unit * geometry.unit, end)
-    visible = _visible_after(step)
-    return any(
-        step.cache.key(entry.group, history, moved) in visible
-        for moved in range(tail + geometry.unit, most + 1, geometry.unit)
-    )

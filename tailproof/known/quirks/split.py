@@ -8,17 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from reference.forecast import ChunkForecast
 from reference.history import History
-from reference.oracle import ChunkForecast
 from spec.chunking import can_export
 from spec.geometry import Geometry
 from spec.trace import Configuration
 from tailproof.judge.findings import Finding
 from tailproof.judge.saves import learned_junction
 from tailproof.judge.step import Step
-from tailproof.known.quirks.case import Case, quirk
-
-Wrong = frozenset[str]
+from tailproof.known.quirks.case import Case, Wrong, quirk
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ def _cut(
     off_grid = not geometry.fine and geometry.align > geometry.mamba_block
     if not kept and (resumed or (off_grid and "split.block_grid" not in wrong)):
         stops.add(geometry.checkpoint(prefill.prompt))
-    if "split.reserve_after" not in wrong:
+    if "endings.reserve_after" not in wrong:
         stops = {stop for stop in stops if not 0 < prefill.tokens - stop < geometry.lookahead}
     return min((stop for stop in stops if start < stop < most), default=most)
 

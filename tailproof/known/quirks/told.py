@@ -5,7 +5,7 @@ Source: vllm/v1/core/block_pool.py, `cache_full_blocks`.
 
 from __future__ import annotations
 
-from reference.oracle import ChunkForecast
+from reference.forecast import ChunkForecast
 from spec.geometry import GroupGeometry
 from spec.observation import Event
 from spec.retention import cacheable

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from reference.cache import Key
-from reference.oracle import ChunkForecast
+from reference.forecast import ChunkForecast
 from spec.trace import ResetLocal
 from tailproof.judge.step import Step
 
@@ -64,7 +64,7 @@ class Witness:
     @staticmethod
     def _ends(step: Step, chunk: ChunkForecast) -> set[Key]:
         """The keys of the states at a chunk's end and of its export."""
-        reach = len(chunk.history.ahead) * step.geometry.unit
+        reach = len(chunk.history.final_numbers) * step.geometry.unit
         return {
             step.cache.key(group, chunk.history, position)
             for group, position in chunk.publications.must
@@ -74,7 +74,7 @@ class Witness:
     def _chunk(self, step: Step, chunk: ChunkForecast) -> None:
         item, history, left = chunk.scheduled, chunk.history, chunk.publications
         self.chunks[history.id] = chunk
-        reach = len(history.ahead) * step.geometry.unit
+        reach = len(history.final_numbers) * step.geometry.unit
         boundary = block_end_inside(step, chunk)
         for group in step.geometry.mamba:
             if 0 < boundary <= reach:

@@ -1,4 +1,5 @@
 """Planted faults of the real vLLM: single-place changes to a copy of its source, made on the fly.
 
-A place is addressed by file, function and the shape of its syntax, so nothing of vLLM stands here.
+Operators make most of them out of the source as it is installed, a table has the rest. No line of vLLM stands
+here.
 """
