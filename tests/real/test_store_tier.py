@@ -6,28 +6,12 @@ import os
 import signal
 import time
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from spec.notation import parse
 from spec.observation import Observation, Outcome, StoreView, Transfer
-from spec.trace import (
-    Abort,
-    Configuration,
-    DropKeys,
-    Gate,
-    Group,
-    KillMaster,
-    ResetLocal,
-    ResetStore,
-    RestartMaster,
-    Run,
-    Settle,
-    Step,
-    Submit,
-    Trace,
-)
 from tailproof.jobs import replay
 from tailproof.jobs.fuzz import fuzz
 from tailproof.jobs.seeds import CASES, RESEND, hit_of
@@ -39,13 +23,11 @@ from tailproof.targets.libraries import prepare_store, store_problem
 from tailproof.targets.opening import DEFAULT
 from tailproof.targets.worker import Worker
 
-GROUPS = Group("full", 16), Group("mamba", 16)
-SETTING = Configuration(GROUPS, 4, eagle=True, speculative=1, blocks=200, store="both")
-PROMPT = (("p", 70),)
-A, B, C, D = (Submit(name, PROMPT) for name in "ABCD")
+PLAIN = parse("groups full 16, mamba 16; unit 4, eagle, speculative 1, blocks 200, store both; settle")
+BLOCKS = PLAIN.configuration.blocks - 1
 # The store has what A computed, the engine has it no longer.
-STORED = A, Settle(), ResetLocal()
-RELEASE = Gate("get", "release"), Settle()
+STORED = "submit A prompt p:70; settle; reset_local"
+RESENT = parse(f"{STORED}; submit B prompt p:70; settle", PLAIN)
 KNOWN = Known(load(), "0.32")
 TRACES = [
     (fault, trace)
@@ -65,9 +47,10 @@ def target(vllm: Worker) -> Worker:
     return vllm
 
 
-def run(target: Worker, *steps: Step, setting: Configuration = SETTING) -> list[Observation]:
-    """The observations of a run in which every comparison holds and every request ended."""
-    trace = Trace(setting, steps)
+def run(target: Worker, text: str) -> list[Observation]:
+    """The observations of a run in which every comparison holds and every request ended; the text has the
+    steps, and what is changed in the setting."""
+    trace = parse(text, PLAIN)
     outcome = target.run(trace)
     found = compare(trace, outcome)
     assert found is None, found
@@ -112,7 +95,7 @@ def test_the_seed_of_the_external_tail(target: Worker) -> None:
 
 
 def test_a_resend_after_a_local_reset_loads_its_tail(target: Worker) -> None:
-    seen = run(target, *STORED, B, C, Settle())
+    seen = run(target, f"{STORED}; submit B prompt p:70; submit C prompt p:70; settle")
     # C = 64: the last of 17 units is the EAGLE drop's; the tail's proof ends at 68.
     assert hit_of(Outcome(tuple(seen)), "B") == 64
     (get, *_) = transfers(seen, "get")
@@ -126,7 +109,7 @@ def test_a_resend_after_a_local_reset_loads_its_tail(target: Worker) -> None:
 
 
 def test_pins_last_until_their_save_is_reported(target: Worker) -> None:
-    seen = run(target, Gate("put", "hold"), A, Run(6), Gate("put", "release"), Run(), Settle())
+    seen = run(target, "gate put hold; submit A prompt p:70; run 6; gate put release; run; settle")
     held = [one for one in seen if one.at == 2]
     last = held[-1].store
     assert last is not None
@@ -135,32 +118,35 @@ def test_pins_last_until_their_save_is_reported(target: Worker) -> None:
     assert not last.stored
     # The request ended with its blocks held.
     assert ended(held) == {"A": "length"}
-    assert held[-1].free < SETTING.blocks - 1
+    assert held[-1].free < BLOCKS
     released, told = (one.store for one in seen if one.at in (3, 4))
     assert released is not None
     assert told is not None
     assert len(released.pins) == len(last.pins)
     assert {pin.job for pin in last.pins} == set(told.reported)
     assert not told.pins
-    assert seen[-1].free == SETTING.blocks - 1
+    assert seen[-1].free == BLOCKS
 
 
 @pytest.mark.parametrize("action", ["fail", "raise", "part"])
 def test_a_failed_load_is_computed_anew(target: Worker, action: str) -> None:
-    seen = run(target, *STORED, Gate("get", action), B, Run(2), ResetStore(), *RELEASE)
+    seen = run(
+        target,
+        f"{STORED}; gate get {action}; submit B prompt p:70; run 2; reset_store; gate get release; settle",
+    )
     assert [view.failed for view in views(seen) if view.failed] == [("B",)]
     assert ended(seen) == {"A": "length", "B": "length"}
 
 
 def test_a_failed_load_ends_its_request_where_that_is_asked_for(target: Worker) -> None:
-    seen = run(
-        target, *STORED, Gate("get", "fail"), B, Settle(), setting=replace(SETTING, load_failures="fail")
-    )
+    seen = run(target, f"load_failures fail; {STORED}; gate get fail; submit B prompt p:70; settle")
     assert ended(seen) == {"A": "length", "B": "error"}
 
 
 def test_keys_lost_between_lookup_and_load(target: Worker) -> None:
-    seen = run(target, *STORED, Gate("get", "hold"), B, Run(), DropKeys(2), *RELEASE)
+    seen = run(
+        target, f"{STORED}; gate get hold; submit B prompt p:70; run; drop_keys 2; gate get release; settle"
+    )
     assert [view.failed for view in views(seen) if view.failed] == [("B",)]
     # What is left serves a shorter hit, which is loaded next.
     first, *again = transfers(seen, "get")
@@ -170,21 +156,21 @@ def test_keys_lost_between_lookup_and_load(target: Worker) -> None:
 
 
 def test_a_request_aborted_while_it_loads_gives_its_blocks_back(target: Worker) -> None:
-    seen = run(target, *STORED, Gate("get", "hold"), B, Run(), Abort("B"), ResetLocal(), *RELEASE)
+    seen = run(
+        target,
+        f"{STORED}; gate get hold; submit B prompt p:70; run; abort B; reset_local; gate get release; settle",
+    )
     aborted = next(one for one in seen if one.do == "abort")
-    assert aborted.free < SETTING.blocks - 1
+    assert aborted.free < BLOCKS
     assert [one.reset for one in seen if one.do == "reset_local"] == [True, False]
-    assert seen[-1].free == SETTING.blocks - 1
+    assert seen[-1].free == BLOCKS
 
 
 def test_what_one_engine_produces_another_consumes(target: Worker) -> None:
     seen = run(
         target,
-        A,
-        Settle(),
-        Submit("B", PROMPT, engine=1),
-        Settle(engine=1),
-        setting=replace(SETTING, store="producer", second="consumer"),
+        "store producer, second consumer; submit A prompt p:70; settle; submit B prompt p:70 engine 1; "
+        "settle engine 1",
     )
     assert hit_of(Outcome(tuple(seen)), "B") == 64
     assert not [one for one in transfers([one for one in seen if one.engine == 1], "put") if one.entries]
@@ -193,13 +179,7 @@ def test_what_one_engine_produces_another_consumes(target: Worker) -> None:
 def test_lookups_beside_the_schedule_are_answered_a_step_later(target: Worker) -> None:
     seen = run(
         target,
-        *STORED,
-        Gate("lookup", "hold"),
-        B,
-        Run(3),
-        Gate("lookup", "release"),
-        Settle(),
-        setting=replace(SETTING, lookup_async=True),
+        f"lookup_async; {STORED}; gate lookup hold; submit B prompt p:70; run 3; gate lookup release; settle",
     )
     waiting = [view for view, one in zip(views(seen), seen, strict=True) if one.at == 5]
     assert [view.held_lookups for view in waiting] == [1, 1, 1]
@@ -208,21 +188,11 @@ def test_lookups_beside_the_schedule_are_answered_a_step_later(target: Worker) -
 
 
 def test_loads_come_in_out_of_order(target: Worker) -> None:
-    other = (("q", 70),)
     seen = run(
         target,
-        A,
-        Submit("B", other),
-        Settle(),
-        ResetLocal(),
-        Gate("get", "hold"),
-        C,
-        Submit("D", other),
-        Run(),
-        Gate("get", "newest"),
-        Run(2),
-        *RELEASE,
-        setting=replace(SETTING, receivers=2),
+        "receivers 2; submit A prompt p:70; submit B prompt q:70; settle; reset_local; gate get hold; "
+        "submit C prompt p:70; submit D prompt q:70; run; gate get newest; run 2; gate get release; "
+        "settle",
     )
     loaded = [request for view in views(seen) for request in view.loaded]
     assert sorted(loaded) == ["C", "D"]
@@ -235,21 +205,9 @@ def test_a_killed_master_is_a_fault_and_no_hang(target: Worker) -> None:
     began = time.monotonic()
     seen = run(
         target,
-        *STORED,
-        Gate("get", "hold"),
-        B,
-        Run(),
-        KillMaster(),
-        Gate("get", "release"),
-        Run(2),
-        RestartMaster(),
-        Settle(),
-        ResetLocal(),
-        C,
-        Settle(),
-        ResetLocal(),
-        D,
-        Settle(),
+        f"{STORED}; gate get hold; submit B prompt p:70; run; kill_master; gate get release; run 2; "
+        "restart_master; settle; reset_local; submit C prompt p:70; settle; reset_local; "
+        "submit D prompt p:70; settle",
     )
     assert time.monotonic() - began < 60
     alive = [view.alive for view in views(seen)]
@@ -263,8 +221,8 @@ def test_a_killed_master_is_a_fault_and_no_hang(target: Worker) -> None:
 
 
 def test_a_case_begins_with_an_empty_store_whatever_the_one_before_did(target: Worker) -> None:
-    target.run(Trace(SETTING, (A, Settle(), KillMaster())))
-    seen = run(target, A, Settle())
+    target.run(parse("submit A prompt p:70; settle; kill_master", PLAIN))
+    seen = run(target, "submit A prompt p:70; settle")
     assert hit_of(Outcome(tuple(seen)), "A") == 0
     assert all(view.alive for view in views(seen))
 
@@ -272,8 +230,7 @@ def test_a_case_begins_with_an_empty_store_whatever_the_one_before_did(target: W
 @pytest.mark.parametrize(("letter", "rule"), [("h", "SF1"), ("i", "TS1")])
 def test_bytes_that_do_not_move_are_found(target: Worker, letter: str, rule: str) -> None:
     """A load or save that claims success without moving a byte must be seen at once."""
-    trace = Trace(SETTING, (*STORED, B, Settle()))
-    found = compare(trace, target.run(trace, letter))
+    found = compare(RESENT, target.run(RESENT, letter))
     assert found is not None
     assert found.rule == rule
 
@@ -306,7 +263,7 @@ def test_nothing_is_left_of_a_worker() -> None:
     shared = set(os.listdir("/dev/shm"))
     worker = Worker(DEFAULT, python, "vllm")
     with closing(worker):
-        worker.run(Trace(SETTING, (A, Settle())))
+        worker.run(parse("submit A prompt p:70; settle", PLAIN))
         process = worker._process
         assert process is not None
         servers = children(process.pid)
@@ -325,7 +282,7 @@ def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker
     """As `kill -9` on the process, at any time: the case says so, the run goes on, the next case is well."""
     process = target._process
     assert process is not None
-    run(target, A, Settle())
+    run(target, "submit A prompt p:70; settle")
 
     def pid() -> int:
         names = {one: Path(f"/proc/{one}/comm").read_text().strip() for one in children(process.pid)}
@@ -333,9 +290,8 @@ def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker
 
     killed = pid()
     # Long enough to be killed in the middle.
-    prompts = {f"r{number}": ((f"r{number}", 190),) for number in range(80)}
-    steps = [step for name, prompt in prompts.items() for step in (Submit(name, prompt), Settle())]
-    target.start(Trace(SETTING, tuple(steps)))
+    long = parse("; ".join(f"submit r{number} prompt r{number}:190; settle" for number in range(80)), PLAIN)
+    target.start(long)
     time.sleep(0.02)
     os.kill(killed, signal.SIGKILL)
     outcome = target.finish()
@@ -343,7 +299,7 @@ def test_a_master_killed_from_outside_ends_a_case_and_not_the_run(target: Worker
     assert failure is not None
     assert failure.kind == "store"
     assert "was killed from outside" in failure.message
-    assert compare(Trace(SETTING, tuple(steps)), outcome) is None
-    seen = run(target, *STORED, B, Settle())
+    assert compare(long, outcome) is None
+    seen = run(target, f"{STORED}; submit B prompt p:70; settle")
     assert hit_of(Outcome(tuple(seen)), "B") == 64
     assert pid() != killed
