@@ -14,9 +14,10 @@ import pytest
 from adapters.codec import parse_trace, trace_document
 from adapters.protocol import Hello, Job, Reply
 from spec import observation as o
+from spec.notation import parse
 from spec.observation import Entry, Observation, Outcome
 from spec.rules import RULES
-from spec.trace import FORMAT, STEPS, Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
+from spec.trace import FORMAT, STEPS, Configuration, Group, Run, Trace
 from tailproof.cli import main as cli
 from tailproof.jobs import replay
 from tailproof.jobs.fuzz import FuzzReport
@@ -116,66 +117,52 @@ def test_every_type_has_a_section() -> None:
     assert [head for head in sections(TEXT) if ": " in head] == [name for name in TYPES if ": " in name]
 
 
-PLANTS: list[tuple[str, str, str, list[str]]] = [
+SALT = "| `salt` | str or null | null | requests of different salts share nothing |\n"
+FIRST = "| int | required | first token computed |\n"
+UNDER = "| `position` | int | required | tokens of the prefix that it is found under |"
+PLANTS: list[tuple[str, str, list[str]]] = [
     (
-        "renamed field",
         "| `long_prefill` |",
         "| `long_prompt` |",
         ["Configuration: `long_prefill` is missing", "Configuration: there is no `long_prompt`"],
     ),
     (
-        "wrong default",
         "| `budget` | int | 8192 |",
         "| `budget` | int | 4096 |",
         ["Configuration: `budget` is int, 8192, not int, 4096"],
     ),
     (
-        "wrong type",
         "| `cached` | int or null |",
         "| `cached` | int |",
         ["Finished: `cached` is int or null, required, not int, required"],
     ),
     (
-        "required made optional",
         "| `count` | int | required |",
         "| `count` | int | 1 |",
         ["drop_keys: DropKeys: `count` is int, required, not int, 1"],
     ),
+    (SALT, "", ["submit: Submit: `salt` is missing"]),
     (
-        "missing row",
-        "| `salt` | str or null | null | requests of different salts share nothing |\n",
-        "",
-        ["submit: Submit: `salt` is missing"],
-    ),
-    (
-        "other order",
-        "| `start` | int | required | first token computed |\n| `end` |",
-        "| `end` | int | required | first token computed |\n| `start` |",
+        f"| `start` {FIRST}| `end` |",
+        f"| `end` {FIRST}| `start` |",
         ["Scheduled: the order is `request`, `start`, `end`, `drafts`"],
     ),
     (
-        "wrong default of a known fault",
         "| `exact` | bool | true |",
         "| `exact` | bool | false |",
         ["KnownFault: `exact` is bool, true, not bool, false"],
     ),
     (
-        "renamed field of a known trace",
         "| `file` | str | required |",
         "| `trace` | str | required |",
         ["KnownTrace: `file` is missing", "KnownTrace: there is no `trace`"],
     ),
-    ("missing section", "### gate: Gate", "### gates: Gate", ["gate: Gate: there is no section"]),
-    (
-        "no meaning",
-        "| `position` | int | required | tokens of the prefix that it is found under |",
-        "| `position` | int | required | |",
-        ["Entry: `position` has 4 cells, or no meaning"],
-    ),
+    ("### gate: Gate", "### gates: Gate", ["gate: Gate: there is no section"]),
+    (UNDER, "| `position` | int | required | |", ["Entry: `position` has 4 cells, or no meaning"]),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "due"), [plant[1:] for plant in PLANTS], ids=[p[0] for p in PLANTS])
+@pytest.mark.parametrize(("old", "new", "due"), PLANTS)
 def test_a_planted_change_is_reported(old: str, new: str, due: list[str]) -> None:
     assert TEXT.count(old) == 1
     assert problems(TEXT.replace(old, new)) == due
@@ -276,17 +263,10 @@ def test_the_exit_codes_are_those_of_the_command_line() -> None:
 
 # What is free and what is predicted
 
-PLAYED = Trace(
-    Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4, events=True),
-    (
-        Submit("A", (("a", 20),), outputs=2),
-        Settle(),
-        Submit("B", (("a", 20),), outputs=2),
-        Run(),
-        Run(),
-        ResetLocal(),
-    ),
-)
+PLAYED = parse("""
+    groups full 8, mamba 8; unit 4, events
+    submit A prompt a:20 outputs 2; settle; submit B prompt a:20 outputs 2; run; run; reset_local
+""")
 Change = Callable[[list[Observation]], None]
 
 
@@ -428,20 +408,11 @@ def test_the_table_names_every_field_that_is_not_mere_placing() -> None:
         assert set(re.findall(r"\b[A-Z]{2}\d\b", row[2])) <= set(RULES)
 
 
-STORED = Trace(
-    replace(PLAYED.configuration, events=False, store="both"),
-    (
-        Submit("A", (("a", 20),), outputs=2),
-        Settle(),
-        ResetLocal(),
-        Submit("B", (("a", 20),), outputs=2),
-        Settle(),
-        Gate("get", "fail"),
-        ResetLocal(),
-        Submit("C", (("a", 20),)),
-        Run(2),
-    ),
-)
+STORED = parse("""
+    groups full 8, mamba 8; unit 4, store both
+    submit A prompt a:20 outputs 2; settle; reset_local
+    submit B prompt a:20 outputs 2; settle; gate get fail; reset_local; submit C prompt a:20; run 2
+""")
 
 
 def in_store(index: int, **values: Any) -> Change:

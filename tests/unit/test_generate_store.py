@@ -14,24 +14,8 @@ from pathlib import Path
 import pytest
 
 from adapters.codec import parse_trace, trace_document
+from spec import trace as t
 from spec.geometry import Geometry
-from spec.trace import (
-    GATE_ACTIONS,
-    GATE_KINDS,
-    STORE_STEPS,
-    Abort,
-    Configuration,
-    Gate,
-    KillMaster,
-    ResetLocal,
-    RestartMaster,
-    Run,
-    Settle,
-    Submit,
-    Trace,
-    prompt_length,
-    validate,
-)
 from tailproof.generate.core import case
 from tailproof.generate.episodes import FAILING
 from tailproof.generate.store import StoreAxes, store_case
@@ -42,23 +26,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
-def drawn() -> tuple[Trace, ...]:
+def drawn() -> tuple[t.Trace, ...]:
     """The first cases of one seed."""
     return tuple(store_case(7, index) for index in range(CASES))
 
 
-def left_failing(trace: Trace) -> set[tuple[int, str]]:
+def left_failing(trace: t.Trace) -> set[tuple[int, str]]:
     """The gates that still fail after the last step."""
     gates: dict[tuple[int, str], str] = {}
     for step in trace.steps:
-        if isinstance(step, Gate) and step.action != "newest":
+        if isinstance(step, t.Gate) and step.action != "newest":
             gates[step.engine, step.kind] = step.action
     return {gate for gate, action in gates.items() if action in FAILING}
 
 
 def test_every_case_is_valid_and_has_a_store() -> None:
     for trace in drawn():
-        validate(trace)
+        t.validate(trace)
         Geometry.of(trace.configuration)
         assert trace.configuration.store != "off"
 
@@ -94,7 +78,7 @@ def test_each_row_of_the_store_table_is_drawn(axis: str) -> None:
     assert 0.02 * CASES < having < 0.9 * CASES
 
 
-FEATURES: dict[str, Callable[[Configuration], bool]] = {
+FEATURES: dict[str, Callable[[t.Configuration], bool]] = {
     "eagle": lambda now: now.eagle,
     "no eagle": lambda now: not now.eagle,
     "fine": lambda now: Geometry.of(now).fine,
@@ -133,14 +117,14 @@ def test_every_fault_is_drawn() -> None:
         name for trace in drawn() for name in {fault_name(step) for step in trace.steps} if name is not None
     )
     impossible = {"gate get full", "gate lookup full", "gate lookup part"}
-    gates = {f"gate {kind} {action}" for kind in GATE_KINDS for action in GATE_ACTIONS} - impossible
+    gates = {f"gate {kind} {action}" for kind in t.GATE_KINDS for action in t.GATE_ACTIONS} - impossible
     gates.remove("gate put newest")  # Puts never overtake each other, so only loads and lookups are drawn.
     assert set(found) == {*gates, "drop_keys", "reset_store", "kill_master", "restart_master"}
     assert all(count >= 10 for count in found.values()), found
 
 
 def test_both_engines_meet_every_kind_of_step() -> None:
-    kinds = (Submit, Run, Settle, ResetLocal, Gate)
+    kinds = (t.Submit, t.Run, t.Settle, t.ResetLocal, t.Gate)
     seen = {(type(step), step.engine) for trace in drawn() for step in trace.steps if isinstance(step, kinds)}
     assert seen == {(kind, engine) for kind in kinds for engine in (0, 1)}
 
@@ -157,15 +141,15 @@ def test_a_prompt_is_sent_to_the_engine_that_did_not_compute_it() -> None:
 def test_the_master_dies_rarely_once_and_comes_back_soon() -> None:
     killed = 0
     for trace in drawn():
-        deaths = [at for at, step in enumerate(trace.steps) if isinstance(step, KillMaster)]
+        deaths = [at for at, step in enumerate(trace.steps) if isinstance(step, t.KillMaster)]
         killed += len(deaths)
         assert len(deaths) <= 1
         for at in deaths:
-            back = next(i for i in range(at, len(trace.steps)) if isinstance(trace.steps[i], RestartMaster))
+            back = next(i for i in range(at, len(trace.steps)) if isinstance(trace.steps[i], t.RestartMaster))
             between = trace.steps[at + 1 : back]
-            assert sum(isinstance(step, Submit) for step in between) <= 1
-            assert sum(step.steps for step in between if isinstance(step, Run)) <= 2
-            assert not any(isinstance(step, Settle) for step in between)
+            assert sum(isinstance(step, t.Submit) for step in between) <= 1
+            assert sum(step.steps for step in between if isinstance(step, t.Run)) <= 2
+            assert not any(isinstance(step, t.Settle) for step in between)
     assert 0.005 * CASES < killed < 0.04 * CASES
 
 
@@ -173,8 +157,8 @@ def test_every_engine_settles_after_the_last_that_happens_to_it() -> None:
     for trace in drawn():
         for engine in range(len(trace.configuration.roles)):
             mine = [step for step in trace.steps if getattr(step, "engine", 0) == engine]
-            settled = max(at for at, step in enumerate(mine) if isinstance(step, Settle))
-            assert not any(isinstance(step, Submit | Run | Gate) for step in mine[settled + 1 :])
+            settled = max(at for at, step in enumerate(mine) if isinstance(step, t.Settle))
+            assert not any(isinstance(step, t.Submit | t.Run | t.Gate) for step in mine[settled + 1 :])
 
 
 def test_few_cases_leave_a_gate_failing() -> None:
@@ -186,18 +170,18 @@ def test_cases_are_of_moderate_size() -> None:
     """The real system takes milliseconds for an engine step, so a case has some dozens of them."""
     for trace in drawn():
         longest = 200 + 2 * trace.configuration.unit
-        assert all(prompt_length(submit.prompt) <= longest for submit in trace.submits())
+        assert all(t.prompt_length(submit.prompt) <= longest for submit in trace.submits())
     lengths = [len(trace.steps) for trace in drawn()]
     assert max(lengths) < 60
     assert 12 < sum(lengths) / CASES < 30
 
 
 def test_requests_are_aborted_and_saves_of_prompts_cross_blocks() -> None:
-    assert sum(any(isinstance(step, Abort) for step in trace.steps) for trace in drawn()) > 0.1 * CASES
+    assert sum(any(isinstance(step, t.Abort) for step in trace.steps) for trace in drawn()) > 0.1 * CASES
     beyond = 0
     for trace in drawn():
         align = Geometry.of(trace.configuration).align
-        beyond += any(prompt_length(submit.prompt) > align for submit in trace.submits())
+        beyond += any(t.prompt_length(submit.prompt) > align for submit in trace.submits())
     assert beyond > 0.6 * CASES
 
 
@@ -208,10 +192,10 @@ def test_axes_limit_what_is_drawn() -> None:
         assert trace.configuration.roles == ("both",)
         assert not trace.configuration.lookup_async
         assert trace.configuration.receivers == 1
-        assert not any(isinstance(step, KillMaster) for step in trace.steps)
+        assert not any(isinstance(step, t.KillMaster) for step in trace.steps)
     always = replace(axes, master=1.0)
     assert all(
-        any(isinstance(step, KillMaster) for step in store_case(1, index, always).steps)
+        any(isinstance(step, t.KillMaster) for step in store_case(1, index, always).steps)
         for index in range(20)
     )
 
@@ -219,4 +203,4 @@ def test_axes_limit_what_is_drawn() -> None:
 def test_every_step_of_the_store_is_named_and_no_other() -> None:
     for trace in drawn()[:100]:
         for step in trace.steps:
-            assert (fault_name(step) is None) != isinstance(step, STORE_STEPS)
+            assert (fault_name(step) is None) != isinstance(step, t.STORE_STEPS)

@@ -285,20 +285,15 @@ def test_a_proper_import_is_not_reported(tmp_path: Path, path: str, line: str) -
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("x = 1\n", "spec/plant.py:1 has no docstring"),
-        ("", "spec/plant.py:1 has no docstring"),
-        ("# A comment.\nx = 1\n", "spec/plant.py:1 has no docstring"),
-        ('"""No end"""\n', "spec/plant.py:1 has a first line that ends with neither full stop nor colon"),
-        (
-            '"""No end\nin the first line."""\n',
-            "spec/plant.py:1 has a first line that ends with neither full stop nor colon",
-        ),
+        *((text, "has no docstring") for text in ("x = 1\n", "", "# A comment.\nx = 1\n")),
+        ('"""No end"""\n', "has a first line that ends with neither full stop nor colon"),
+        ('"""No end\nin the first line."""\n', "has a first line that ends with neither full stop nor colon"),
     ],
 )
 def test_a_missing_docstring_is_reported(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "spec").mkdir()
     (tmp_path / "spec" / "plant.py").write_text(text, encoding="utf-8")
-    assert docstring_problems(tmp_path) == [problem]
+    assert docstring_problems(tmp_path) == [f"spec/plant.py:1 {problem}"]
 
 
 @pytest.mark.parametrize(

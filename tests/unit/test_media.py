@@ -100,16 +100,13 @@ def test_generated_media_belong_to_segments_and_disturb_nothing_else() -> None:
     for index in range(60):
         drawn, without = case(5, index, ALL), case(5, index, replace(ALL, adapters=0.0, media=0.0))
         validate(drawn)
-        stripped = [
-            replace(step, adapter=None, media=()) if isinstance(step, Submit) else step
-            for step in drawn.steps
-        ]
+        plainer = {"adapter": None, "media": ()}
+        stripped = [replace(step, **plainer) if isinstance(step, Submit) else step for step in drawn.steps]
         assert replace(drawn, steps=tuple(stripped)) == without
         seen: dict[object, object] = {}
         for submit in drawn.submits():
-            repeated += (
-                bool(submit.media) and seen.setdefault(submit.prompt, submit.media) is not submit.media
-            )
+            first = seen.setdefault(submit.prompt, submit.media) if submit.media else submit.media
+            repeated += first is not submit.media
     assert repeated > 10
 
 
@@ -126,12 +123,11 @@ def test_the_reference_holds_with_media_and_adapters(store: bool) -> None:
 
 
 def test_an_arrival_is_told_with_its_adapter_and_media() -> None:
-    steps = (sent(), Settle(), replace(sent(media=MEDIA, adapter="x"), id="B"), Run(), Settle())
-    trace = Trace(PLAIN, steps)
-    outcome = open_target(Target.parse("reference+ignores-media"), print).run(trace)
-    assert compare(trace, outcome) is None
+    blind = open_target(Target.parse("reference+ignores-media"), print)
+    trace = Trace(PLAIN, (sent(), Settle(), replace(sent(media=MEDIA, adapter="x"), id="B"), Run(), Settle()))
+    assert compare(trace, blind.run(trace)) is None
     trace = Trace(PLAIN, (sent(), Settle(), sent(id="B", media=(("i", 3, 5),)), Settle()))
-    outcome = open_target(Target.parse("reference+ignores-media"), print).run(trace)
+    outcome = blind.run(trace)
     found = compare(trace, outcome)
     assert found is not None
     assert any("media 'i' on [3, 8)" in line for line in explain_divergence(trace, outcome, found))

@@ -27,8 +27,8 @@ from adapters.protocol import (
 )
 from adapters.worker import load_system, run_job
 from spec import observation as seen
-from spec import trace as t
 from spec.geometry import Geometry, GeometryError
+from spec.notation import parse
 from spec.observation import Entry, Failure, Observation, Outcome
 from spec.trace import (
     STEPS,
@@ -47,42 +47,24 @@ from spec.trace import (
 PLAIN = Trace(
     Configuration(groups=(Group("full", 8), Group("mamba", 8)), unit=4), (Submit("a", (("p", 9),)), Settle())
 )
-GROUPS = (
-    Group("full", 8, draft=True, replicated=True),
-    Group("mamba", 8, checkpoint_alignment=4),
-    Group("full", 16),
-    Group("window", 4, window=9),
-)
-SETTINGS: dict[str, Any] = (
-    {"unit": 4, "eagle": True, "speculative": 3, "multi_module": True, "dcp": 2, "retention": None}
-    | {"junctions": True, "blocks": 99, "budget": 17, "long_prefill": 5, "live": 3, "policy": "priority"}
-    | {"asynchronous": True, "events": True, "encoder": 64, "profile": "old"}
-)
-RICH = Trace(
-    Configuration(groups=GROUPS, **SETTINGS),
-    (
-        Submit("a", (("p", 9), ("q", 3)), outputs=4, priority=-2, salt="s"),
-        Submit("b", (("p", 9),), adapter="x", media=(("i", 2, 3), ("j", 5, 4))),
-        *(Run(3, accept=2), t.Abort("a"), t.ResetLocal(), t.ResetLocal(running=True), Settle(accept=1)),
-    ),
-    note="two lines\nof text",
-)
-STORE = {
-    "second": "both",
-    "lookup_async": True,
-    "decode_saves": True,
-    "receivers": 2,
-    "load_failures": "fail",
-}
+RICH = parse("""
+    note "two lines"
+    note "of text"
+    groups full 8 draft replicated, mamba 8 export 4, full 16, window 4 sliding_window 9
+    unit 4, eagle, speculative 3, multi_module, dcp 2, retention dense, junctions, blocks 99, budget 17
+    long_prefill 5, live 3, policy priority, asynchronous, events, encoder 64, profile old
+    submit a prompt p:9 q:3 outputs 4 priority -2 salt s
+    submit b prompt p:9 adapter x media i:2+3 j:5+4
+    run 3 accept 2; abort a; reset_local; reset_local running; settle accept 1
+""")
 # What cannot be had together with the above.
-STORED = Trace(
-    replace(PLAIN.configuration, store="producer", **STORE),  # type: ignore[arg-type]
-    (
-        *(Submit("a", (("p", 9),), engine=1), Gate("lookup", "newest", 1), Run(2, engine=1), t.DropKeys(3)),
-        *(t.ResetStore(1), t.ResetLocal(engine=1), t.KillMaster(), t.RestartMaster(), Settle(engine=1)),
-    ),
-    note="a store",
-)
+STORED = parse("""
+    note "a store"
+    groups full 8, mamba 8
+    unit 4, store producer, second both, lookup_async, decode_saves, receivers 2, load_failures fail
+    submit a prompt p:9 engine 1; gate lookup newest engine 1; run 2 engine 1; drop_keys 3
+    reset_store engine 1; reset_local engine 1; kill_master; restart_master; settle engine 1
+""")
 
 
 def document(**changes: object) -> dict[str, Any]:

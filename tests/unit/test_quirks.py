@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -16,8 +17,9 @@ from reference.oracle import oracles
 from reference.publish import publications
 from spec.chunking import junction_stop, required_stops
 from spec.geometry import Geometry, GeometryError
+from spec.notation import parse
 from spec.observation import Entry, FailedRead, Finished, Observation, Outcome
-from spec.trace import Configuration, Gate, Group, ResetLocal, Run, Settle, Submit, Trace
+from spec.trace import Configuration, Group, Settle, Submit, Trace
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import divergences
 from tailproof.judge.step import Step
@@ -272,15 +274,11 @@ def followed(trace: Trace, seen: Sequence[Observation], until: int | None = None
     return witness, step
 
 
-def ask(name: str, *prompt: tuple[str, int], **options: object) -> Submit:
-    return Submit(name, prompt, **options)  # type: ignore[arg-type]
-
-
 # A leaves the state at 1, B begins there, exports 18 in place of 16, and ends at 20.
-EXTENDED = Trace(
-    setting(full(4), mamba(4, 1), unit=1),
-    (ask("A", ("a", 2)), Settle(), ask("B", ("a", 2), ("b", 18)), Settle(), ResetLocal()),
-)
+EXTENDED = parse("""
+    groups full 4, mamba 4 export 1; unit 1
+    submit A prompt a:2; settle; submit B prompt a:2 b:18; settle; reset_local
+""")
 
 
 def at(trace: Trace, seen: Sequence[Observation], request: str, start: int) -> int:
@@ -297,17 +295,15 @@ def test_a_witness_knows_which_block_ends_were_run_past_and_displaced() -> None:
     key = lambda position: step.cache.key(1, step.histories["B"], position)  # noqa: E731
     assert witness.overrun == {key(4): 1}
     assert witness.displaced == {key(16): key(19)}
-    assert {name: (one.scheduled.start, one.scheduled.end) for name, one in witness.chunks.items()} == {
-        "A": (1, 2),
-        "B": (1, 20),
-    }
+    chunks = {name: (one.scheduled.start, one.scheduled.end) for name, one in witness.chunks.items()}
+    assert chunks == {"A": (1, 2), "B": (1, 20)}
     assert not witness.late
     witness, _ = followed(EXTENDED, seen)
     assert (witness.overrun, witness.displaced) == ({}, {})
 
 
 def test_a_block_end_that_a_chunk_ends_at_later_was_not_run_past() -> None:
-    again = (ask("C", ("a", 2), ("b", 3), ("c", 9)), Settle())
+    again = parse("submit C prompt a:2 b:3 c:9; settle", EXTENDED).steps
     trace = replace(EXTENDED, steps=(*EXTENDED.steps[:-1], *again))
     seen = observed(trace)
     index = at(trace, seen, "C", 1)
@@ -320,10 +316,10 @@ def test_a_block_end_that_a_chunk_ends_at_later_was_not_run_past() -> None:
 def test_a_witness_knows_what_became_visible_late() -> None:
     """The state at 8 appears in the step after the one that computed it, and again when another chunk ends
     there."""
-    trace = Trace(
-        setting(full(4), mamba(4), unit=4, budget=8, retention=None),
-        (ask("A", ("a", 20)), Settle(), ask("B", ("a", 20)), Settle()),
-    )
+    trace = parse("""
+        groups full 4, mamba 4; unit 4, budget 8, retention dense
+        submit A prompt a:20; settle; submit B prompt a:20; settle
+    """)
     seen = observed(trace)
     first, second = at(trace, seen, "A", 0), at(trace, seen, "A", 8)
     late = Entry(1, 8, "A")
@@ -336,10 +332,10 @@ def test_a_witness_knows_what_became_visible_late() -> None:
     assert not witness.late
 
 
-STORED = setting(full(3), mamba(3), unit=1, store="both")
-LOADING = Trace(
-    STORED, (ask("A", ("a", 2), outputs=3), Run(3), ResetLocal(running=True), ask("B", ("b", 2)), Settle())
-)
+LOADING = parse("""
+    groups full 3, mamba 3; unit 1, store both
+    submit A prompt a:2 outputs 3; run 3; reset_local running; submit B prompt b:2; settle
+""")
 
 
 def test_a_witness_knows_which_requests_a_reset_preempted_and_which_of_them_load() -> None:
@@ -355,13 +351,13 @@ def test_a_witness_knows_which_requests_a_reset_preempted_and_which_of_them_load
 
 
 def test_a_load_that_no_reset_came_before_is_none_of_a_reset() -> None:
-    plain = replace(LOADING, steps=(ask("A", ("a", 2)), Settle(), ResetLocal(), ask("B", ("a", 2)), Settle()))
+    plain = parse("submit A prompt a:2; settle; reset_local; submit B prompt a:2; settle", LOADING)
     witness, _ = followed(plain, observed(plain))
     assert witness.reset_loads == set()
 
 
-FAILING = Trace(
-    STORED, (ask("A", ("a", 2)), Settle(), ResetLocal(), Gate("get", "fail"), ask("B", ("a", 2)), Settle())
+FAILING = parse(
+    "submit A prompt a:2; settle; reset_local; gate get fail; submit B prompt a:2; settle", LOADING
 )
 
 
@@ -382,27 +378,17 @@ def test_a_witness_counts_the_loads_that_failed_in_a_row() -> None:
 # Which fault explains a finding.
 
 
-def fault(name: str, *quirks: str, rules: Sequence[str], **values: object) -> KnownFault:
+NOTHING_SAID: dict[str, Any] = dict.fromkeys(("title", "effect", "reach", "happens"), "")
+NOTHING_SAID |= {"where": (), "upstream": Upstream(state=""), "expires": datetime.date(2999, 1, 1)}
+
+
+def fault(name: str, *quirks: str, rules: Sequence[str]) -> KnownFault:
     """A known fault of release line 0.32."""
-    return KnownFault(
-        id=name,
-        title="",
-        effect="",
-        where=(),
-        first="0.32",
-        last="0.32",
-        rules=tuple(rules),
-        quirks=quirks,
-        reach="",
-        expires=values.pop("expires", datetime.date(2999, 1, 1)),  # type: ignore[arg-type]
-        upstream=Upstream(state=""),
-        happens="",
-        **values,  # type: ignore[arg-type]
-    )
+    return KnownFault(id=name, first="0.32", last="0.32", rules=tuple(rules), quirks=quirks, **NOTHING_SAID)
 
 
 # Coarse hits: the split without mistakes ends at 4, that of the quirk at 6.
-JUMPS = Trace(COARSE_SPLIT, (ask("A", ("a", 7)), Settle()))
+JUMPS = Trace(COARSE_SPLIT, (Submit("A", (("a", 7),)), Settle()))
 
 
 def jumping() -> Outcome:
@@ -426,14 +412,11 @@ def names(
 GRID = fault("grid", "split.block_grid", rules=["CP7"])
 
 
-def test_a_fault_explains_what_its_quirk_makes_right() -> None:
+def test_a_fault_explains_what_its_quirk_makes_right_and_its_rules_name() -> None:
     assert names() == [("CP7", "")]
     assert names(fault("other", "split.smallest_block", rules=["CP7"])) == [("CP7", "")]
-    assert names(GRID) == [("CP7", "grid")]
-
-
-def test_a_fault_explains_only_findings_of_its_rules() -> None:
     assert names(fault("grid", "split.block_grid", rules=["CH1", "LK1"])) == [("CP7", "")]
+    assert names(GRID) == [("CP7", "grid")]
 
 
 def test_the_first_fault_that_explains_a_finding_names_it() -> None:
@@ -471,15 +454,10 @@ def test_a_known_fault_is_found_by_its_id() -> None:
 
 
 # B resumes inside the block of A, and reads a copy of it that is wrong.
-COPIED = Trace(
-    setting(full(4), mamba(4), unit=2),
-    (
-        ask("A", ("a", 7)),
-        ask("B", ("a", 7), ("b", 1), outputs=1),
-        ask("C", ("a", 7), ("b", 1), ("c", 1)),
-        Settle(),
-    ),
-)
+COPIED = parse("""
+    groups full 4, mamba 4; unit 2
+    submit A prompt a:7; submit B prompt a:7 b:1 outputs 1; submit C prompt a:7 b:1 c:1; settle
+""")
 CHAINED = fault("chained", "copies.chained", rules=["SF1"])
 
 
