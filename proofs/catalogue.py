@@ -6,8 +6,9 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from proofs import inputs, theorems
+from proofs import inputs
 from proofs.symbolic import Unsupported
+from proofs.theorems import THEOREMS
 from spec.rules import RULES
 
 SPEC = "spec"
@@ -50,7 +51,7 @@ def spec_theorems(rules: Iterable[str] = ()) -> tuple[Theorem, ...]:
         if wanted and rule.id not in wanted:
             continue
         for name in rule.theorems:
-            run: Callable[..., object] = getattr(theorems, name)
+            run = THEOREMS[name]
             about = tuple(
                 f"{function.__module__}.{function.__qualname__}"
                 for function in planted_parameters(run).values()

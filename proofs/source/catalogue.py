@@ -11,8 +11,6 @@ from proofs.source import after_split, interface, publication, scheduling, sizes
 from proofs.source.lift import Site
 from proofs.theorems import cp
 
-_TRUTHS = (False, True)
-
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -35,17 +33,8 @@ class Case:
         return tuple(f"{site.file}: {site.name}" for site in self.lifts.values())
 
 
-def _styles(**choices: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    for values in itertools.product(*choices.values()):
-        yield dict(zip(choices, values, strict=True))
-
-
 def _named(base: str, style: Mapping[str, Any]) -> str:
-    words = [
-        name if value is True else str(value) if isinstance(value, str) else f"{name}-{value}"
-        for name, value in style.items()
-        if value is not False
-    ]
+    words = [name if value is True else str(value) for name, value in style.items() if value is not False]
     return f"{base}[{', '.join(words) or 'plain'}]" if style else base
 
 
@@ -53,14 +42,16 @@ def _cases(
     rule: str,
     theorem: Callable[..., object],
     lifts: Mapping[str, Site],
-    *,
+    *flags: str,
     turns: bool = False,
     prefix: str = "",
     **choices: Iterable[Any],
 ) -> Iterator[Case]:
-    for style in _styles(**choices):
-        name = _named(prefix + theorem.__name__, style)
-        yield Case(name, rule, theorem, lifts, style, turns)
+    """A theorem in every style: `flags` are on and off, the others as chosen."""
+    places = {**dict.fromkeys(flags, (False, True)), **choices}
+    for values in itertools.product(*places.values()):
+        style = dict(zip(places, values, strict=True))
+        yield Case(_named(prefix + theorem.__name__, style), rule, theorem, lifts, style, turns)
 
 
 def _all() -> Iterator[Case]:
@@ -84,45 +75,31 @@ def _all() -> Iterator[Case]:
     hits = {"partial_hits": sizes.PARTIAL_HITS}
     yield from _cases("EL1", sizes.fine_hits_need_a_smaller_unit, hits)
     yield from _cases("EL1", sizes.fine_hits_need_every_manager, hits)
-    yield from _cases("CP7", scheduling.coarser_checkpoint_is_lower, checkpoint, eagle=_TRUTHS)
-    yield from _cases("CP7", scheduling.split_passes_no_checkpoint, split, eagle=_TRUTHS, exports=_TRUTHS)
-    yield from _cases("CH2", scheduling.split_advances, split, eagle=_TRUTHS, exports=_TRUTHS)
-    yield from _cases("CH1", scheduling.split_stops, split, eagle=_TRUTHS, exports=_TRUTHS)
+    yield from _cases("CP7", scheduling.coarser_checkpoint_is_lower, checkpoint, "eagle")
+    yield from _cases("CP7", scheduling.split_passes_no_checkpoint, split, "eagle", "exports")
+    yield from _cases("CH2", scheduling.split_advances, split, "eagle", "exports")
+    yield from _cases("CH1", scheduling.split_stops, split, "eagle", "exports")
     yield from _cases(
-        "CH1",
-        scheduling.split_stops_below_the_junction,
-        split,
-        eagle=_TRUTHS,
-        exports=(False,),
-        inside=_TRUTHS,
+        "CH1", scheduling.split_stops_below_the_junction, split, "eagle", "inside", exports=(False,)
     )
     yield from _cases(
-        "CH1",
-        scheduling.split_stops_below_the_junction,
-        split,
-        eagle=_TRUTHS,
-        exports=(True,),
-        inside=(False,),
+        "CH1", scheduling.split_stops_below_the_junction, split, "eagle", exports=(True,), inside=(False,)
     )
-    yield from _cases("CP7", scheduling.split_passes_no_checkpoint_when_cut, split, exact=_TRUTHS)
-    yield from _cases("CH1", scheduling.split_stops_at_the_junction_from_inside, split, eagle=_TRUTHS)
-    yield from _cases("CP7", scheduling.split_keeps_the_prompts_checkpoint, split, eagle=_TRUTHS)
-    yield from _cases("CP7", scheduling.split_stops_on_the_grid_of_hits, split, eagle=_TRUTHS, single=_TRUTHS)
+    yield from _cases("CP7", scheduling.split_passes_no_checkpoint_when_cut, split, "exact")
+    yield from _cases("CH1", scheduling.split_stops_at_the_junction_from_inside, split, "eagle")
+    yield from _cases("CP7", scheduling.split_keeps_the_prompts_checkpoint, split, "eagle")
+    yield from _cases("CP7", scheduling.split_stops_on_the_grid_of_hits, split, "eagle", "single")
     worker = {"worker": after_split.WORKER}
-    yield from _cases("CP7", after_split.worker_exports_the_specs, worker, eagle=_TRUTHS)
-    yield from _cases("CP7", after_split.split_and_worker_agree, {**split, **worker}, eagle=_TRUTHS)
+    yield from _cases("CP7", after_split.worker_exports_the_specs, worker, "eagle")
+    yield from _cases("CP7", after_split.split_and_worker_agree, {**split, **worker}, "eagle")
     reserve = {"reserve": after_split.RESERVE}
     yield from _cases("CH2", after_split.reservation_leaves_the_lookahead, reserve)
     yield from _cases(
-        "LV1",
-        after_split.reservation_keeps_the_split_advancing,
-        {**split, **reserve},
-        eagle=_TRUTHS,
-        modules=_TRUTHS,
+        "LV1", after_split.reservation_keeps_the_split_advancing, {**split, **reserve}, "eagle", "modules"
     )
     published = {"published": publication.CACHEABLE, "rounded": publication.ALIGN}
     yield from _cases("RT1", publication.cacheable_is_the_specs, published)
-    yield from _cases("RT2", publication.mamba_publishes_what_is_computed, published, modules=_TRUTHS)
+    yield from _cases("RT2", publication.mamba_publishes_what_is_computed, published, "modules")
     mask = {"mask": publication.MASK}
     yield from _cases(
         "RT1",
@@ -134,19 +111,17 @@ def _all() -> Iterator[Case]:
         "RT1",
         publication.mask_keeps_replay_boundaries,
         {**mask, "boundaries": publication.BOUNDARIES},
-        eagle=_TRUTHS,
+        "eagle",
     )
     tail = {"register": publication.ATTENTION_TAIL}
     yield from _cases("PM1", publication.attention_tail_is_the_specs, tail)
     state = {"register": publication.STATE_TAIL}
-    yield from _cases(
-        "CP7", publication.state_is_registered_at_the_checkpoint, state, eagle=_TRUTHS, fits=_TRUTHS
-    )
+    yield from _cases("CP7", publication.state_is_registered_at_the_checkpoint, state, "eagle", "fits")
     needs = {"needs": publication.NEEDS_EXPORT}
     yield from _cases("CP7", publication.reservation_is_the_specs, needs)
     yield from _cases("PM2", store.lookup_length_is_on_the_grid, {"lookup": store.LOOKUP})
-    yield from _cases("TS1", store.tail_puts_are_the_specs, puts, turns=True, eagle=_TRUTHS)
-    yield from _cases("TS6", store.tail_belongs_to_the_prompt, puts, turns=True, eagle=_TRUTHS)
+    yield from _cases("TS1", store.tail_puts_are_the_specs, puts, "eagle", turns=True)
+    yield from _cases("TS6", store.tail_belongs_to_the_prompt, puts, "eagle", turns=True)
     yield from _cases("TS7", store.one_save_publishes_the_tail, {"save": store.SAVE})
 
 

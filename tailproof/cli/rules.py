@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tailproof.judge.lockstep  # noqa: F401 - all comparisons register
-from proofs import theorems
+from proofs.theorems import THEOREMS
 from proofs.wrong import WRONG
 from spec.rules import RULES, Rule
 from tailproof.cli import documents
@@ -62,7 +62,7 @@ def places(rule: Rule, known: model.Baseline) -> Places:
     return Places(
         definition=tuple(_defined(pkgutil.resolve_name(name)) for name in rule.definition),
         theorems=tuple(
-            _defined(getattr(theorems, name), wrong=tuple(variant for variant, _ in WRONG.get(name, ())))
+            _defined(THEOREMS[name], wrong=tuple(variant for variant, _ in WRONG.get(name, ())))
             for name in rule.theorems
         ),
         comparisons=tuple(map(_read, compared)),

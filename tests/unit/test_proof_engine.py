@@ -14,7 +14,7 @@ import pytest
 import z3
 
 from proofs import paths as paths_module
-from proofs import pool, second_solver, smtlib, theorems
+from proofs import pool, second_solver, smtlib
 from proofs.assume import assume, every, foretell, implies, refutes
 from proofs.counterexamples import Counterexample
 from proofs.engine import LIMIT_REACHED, Result, prove
@@ -24,6 +24,7 @@ from proofs.paths import Paths, Query, Run, fresh_context
 from proofs.products import Products
 from proofs.stand_ins import BUILTINS, arbitrary_range, if_then_else, symbolic_max
 from proofs.symbolic import Exploration, SymBool, SymFunction, SymInt, SymSequence, Unsupported
+from proofs.theorems import THEOREMS
 from proofs.twins import Twins
 from proofs.wrong import WRONG
 
@@ -578,7 +579,7 @@ def test_the_product_lemmas_hold() -> None:
 
 
 def test_questions_become_scripts(tmp_path: Any) -> None:
-    result = prove(theorems.cp1_on_the_grid)
+    result = prove(THEOREMS["cp1_on_the_grid"])
     assert smtlib.write(result.queries, tmp_path, "cp1") == len(result.queries)
     text = (tmp_path / "cp1-0001.smt2").read_text(encoding="utf-8")
     assert text.startswith("(set-logic ALL)\n(set-info :status ")
@@ -603,10 +604,10 @@ def test_cvc5_knows_right_from_wrong() -> None:
     assert second_solver.Opinion(3, 2, 1, 0).verdict == "unknown (1 of 3 questions)"
 
 
-@pytest.mark.parametrize("name", theorems.__all__)
+@pytest.mark.parametrize("name", THEOREMS)
 def test_cvc5_discharges_every_theorem(name: str) -> None:
     pytest.importorskip("cvc5")
-    result = prove(getattr(theorems, name))
+    result = prove(THEOREMS[name])
     assert result.verdict == "proved", result.reason
     opinion = second_solver.opinion(result.queries)
     assert opinion.asked > 0
@@ -632,7 +633,7 @@ def test_cvc5_discharges_the_product_lemmas() -> None:
 def test_the_engine_refutes_the_wrong_variant(
     name: str, variant: str, planted: dict[str, Callable[..., Any]]
 ) -> None:
-    result: Result = prove(getattr(theorems, name), planted=planted)
+    result: Result = prove(THEOREMS[name], planted=planted)
     assert result.verdict == "refuted", f"{variant}: {result.verdict} {result.reason}"
     assert result.counterexample is not None
     print(f"{name} {variant}: {result.counterexample}: {result.counterexample.failure}")

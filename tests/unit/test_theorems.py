@@ -14,6 +14,7 @@ from proofs import theorems
 from proofs.assume import Discarded, assume
 from proofs.catalogue import planted_parameters
 from proofs.samples import DRAWN, Arguments, sample
+from proofs.theorems import THEOREMS
 from proofs.wrong import WRONG
 from spec.rules import RULES
 from tailproof.planted.reference import MUTANTS
@@ -26,8 +27,7 @@ NAMES = tuple(sorted(DRAWN))
 
 def theorem(name: str) -> Theorem:
     """The theorem called `name`."""
-    found: Theorem = getattr(theorems, name)
-    return found
+    return THEOREMS[name]
 
 
 def holds(check: Theorem, arguments: Arguments, planted: dict[str, Callable[..., object]]) -> bool | None:
@@ -132,7 +132,7 @@ def test_theorems_and_rules_name_each_other() -> None:
     named = [name for rule in RULES.values() for name in rule.theorems]
     assert sorted(named) == sorted(set(named)), "a theorem belongs to two rules"
     assert set(named) == _defined()
-    assert set(theorems.__all__) == _defined(), "a theorem that is not exported"
+    assert set(THEOREMS) == _defined(), "a theorem that is not exported"
     assert set(DRAWN) == _defined(), "a theorem without drawn values"
 
 
