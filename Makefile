@@ -19,7 +19,7 @@ setup: ## create .venv and the environment of the real vLLM; a second run does n
 	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
 	  && printf '%s\n' "$(WANTED)" > $(DONE).new && mv $(DONE).new $(DONE); \
 	fi
-	@$(BIN)/python -m tailproof.targets.environments ensure '$(TARGET)' > /dev/null
+	@$(BIN)/python -m tailproof.targets.setup '$(TARGET)' > /dev/null
 
 check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)
@@ -34,10 +34,11 @@ nightly: setup ## fuzz the two newest versions for an hour each, half of it with
 test: lint ## run the linters, the type checker and all tests
 	$(BIN)/python -m pytest -n 2
 
-lint: setup ## run the linters and the type checker
+lint: setup ## run the linters, the type checker and the check of the import order
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## remove .venv and all caches of this folder; built environments stay
 	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -14,20 +14,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from spec.geometry import Geometry
 from spec.trace import Trace, prompt_length
-from tailproof.generate.core import case
-from tailproof.generate.drawing import Axes
-from tailproof.generate.store import store_case
+from tailproof.jobs.search import Subject, drawing, search
 from tailproof.judge.findings import Finding
-from tailproof.judge.lockstep import divergences
-from tailproof.judge.step import Step
+from tailproof.judge.lockstep import Explainer, Renaming
 from tailproof.known.explain import Known
 from tailproof.known.model import load
 from tailproof.targets.opening import OpenTarget, Target, open_target
@@ -124,20 +120,11 @@ class Hunt:
     seconds: float
 
 
-class _Others:
+def _others(defect: Defect, trace: Trace) -> Explainer:
     """Explains everything but one defect: by a known fault of today where there is one."""
-
-    def __init__(self, defect: Defect, trace: Trace) -> None:
-        self.defect = defect
-        self.trace = trace
-        self.known = TODAY.explainer()
-
-    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
-        names = zip(findings, self.known.explain(step, findings), strict=True)
-        return [name or ("" if self.defect.is_it(self.trace, one) else "another") for one, name in names]
-
-    def follow(self, step: Step) -> None:
-        self.known.follow(step)
+    return Renaming(
+        TODAY.explainer(), lambda one, name: name or ("" if defect.is_it(trace, one) else "another")
+    )
 
 
 def hunt(
@@ -148,17 +135,15 @@ def hunt(
     Raises:
         TargetProblem: when the target cannot go on.
     """
-    draw = _drawing(defect.tier, opened)
-    began = time.monotonic()
-    index = 0
-    while time.monotonic() - began < seconds and (cases is None or index < cases):
-        trace = draw(seed, index)
-        index += 1
-        outcome = opened.run(trace)
-        found = divergences(trace, outcome, explainer=_Others(defect, trace))
-        if any(not one.fault for one in found):
-            return Hunt(seed, True, index, time.monotonic() - began)
-    return Hunt(seed, False, index, time.monotonic() - began)
+    draw = drawing(defect.tier, [opened.describe()])
+    subject = Subject([opened], lambda trace: _others(defect, trace))
+    done, passed = 0, 0.0
+    # One at a time, so that nothing is queued where the search stops, and the worker stays warm.
+    for one in search(subject, lambda index: draw(seed, index), seconds=seconds, cases=cases, ahead=1):
+        done, passed = done + 1, one.seconds
+        if one.new() is not None:
+            return Hunt(seed, True, done, passed)
+    return Hunt(seed, False, done, passed)
 
 
 def table(rows: Iterator[tuple[Defect, list[Hunt], Hunt]]) -> Iterator[str]:
@@ -191,18 +176,9 @@ def measure(seeds: int) -> Iterator[tuple[Defect, list[Hunt], Hunt]]:
         yield defect, hunts, control
 
 
-def _drawing(tier: str, opened: OpenTarget) -> Callable[[int, int], Trace]:
-    """How cases of a tier are drawn for a target."""
-    described = opened.describe()
-    if tier == "store":
-        return store_case
-    axes = Axes().within(described.profiles, described.lacks)
-    return lambda seed, index: case(seed, index, axes)
-
-
 def _warm(tier: str, opened: OpenTarget) -> None:
     """The first case of a worker builds vLLM's configuration objects, which costs seconds."""
-    draw = _drawing(tier, opened)
+    draw = drawing(tier, [opened.describe()])
     for index in range(8):
         opened.run(draw(0, index))
 

@@ -17,13 +17,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tailproof.jobs.hunt import Hunted, hunt
+from tailproof.jobs.search import Hunted, hunt
 from tailproof.judge.findings import Finding
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
 from tailproof.planted.vllm.catalogue import Mutant, MutantError, all_mutants, by_hash, moved, mutant, records
-from tailproof.planted.vllm.overlay import control_overlay, installed_package, mutant_overlay
-from tailproof.targets.environments import cache_folder, ensure
+from tailproof.targets.environments import ensure
+from tailproof.targets.overlay import control_overlay, installed_package, mutant_overlay
 from tailproof.targets.worker import Worker
 
 TARGET = "vllm==0.32.0"
@@ -114,7 +114,7 @@ def _chosen(mutants: list[Mutant], options: argparse.Namespace) -> list[Mutant]:
 
 
 def _hunted(python: Path, name: str, known: Known, tier: str, options: argparse.Namespace) -> Hunted:
-    folder = mutant_overlay(name, python, cache_folder()) if name else control_overlay(python, cache_folder())
+    folder = mutant_overlay(name, python) if name else control_overlay(python)
     seconds = CASE_SECONDS[tier]
     worker = Worker(
         f"{TARGET}+{name or 'none'}",

@@ -18,12 +18,11 @@ from pathlib import Path
 import msgspec
 
 from adapters.codec import trace_document
-from spec.observation import Outcome
 from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
 from tailproof.explain.story import explain_divergence, setting
 from tailproof.generate.core import case
+from tailproof.jobs.search import Subject, search
 from tailproof.judge.findings import Divergence
-from tailproof.judge.lockstep import divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import line_of, load
 from tailproof.shrink.search import shrink
@@ -114,37 +113,29 @@ def pairs(opened: OpenTarget, seed: int) -> Iterator[Pair]:
     """For each wanted rule the first trace of the seed that breaks it in its second half, and its
     shrinking."""
     due = list(WANTED)
-    for index in range(MOST_TRACES):
+    subject = Subject([opened], lambda trace: KNOWN.explainer())
+    for one in search(subject, lambda index: joined(seed, index), cases=MOST_TRACES, ahead=1):
+        found = next(one.divergences(), None)
+        if found is None or (found.rule, found.fault) not in due or 2 * found.at < len(one.trace.steps):
+            continue
+        due.remove((found.rule, found.fault))
+        yield _pair(subject, one.trace, found)
         if not due:
             return
-        before = joined(seed, index)
-        found = first(before, opened.run(before))
-        if found is None or (found.rule, found.fault) not in due or 2 * found.at < len(before.steps):
-            continue
-        key = found.rule, found.fault
-        due.remove(key)
-        yield _pair(opened, before, found.at, key)
 
 
-def first(trace: Trace, outcome: Outcome) -> Divergence | None:
-    """The first divergence of a run, with the known fault that explains it."""
-    return next(divergences(trace, outcome, explainer=KNOWN.explainer()), None)
-
-
-def _pair(opened: OpenTarget, before: Trace, at: int, key: tuple[str, str]) -> Pair:
+def _pair(subject: Subject, before: Trace, found: Divergence) -> Pair:
     runs = 0
 
     def fails(trace: Trace) -> bool:
         nonlocal runs
         runs += 1
-        found = first(trace, opened.run(trace))
-        return found is not None and (found.rule, found.fault) == key
+        return subject.shows(trace, found.rule, found.finding.kind, found.fault)[1] is not None
 
     began = time.monotonic()
     after = shrink(before, fails, SECONDS)
-    pair = Pair(key, before, at, after, runs, time.monotonic() - began)
-    outcome = opened.run(after)
-    divergence = first(after, outcome)
+    pair = Pair((found.rule, found.fault), before, found.at, after, runs, time.monotonic() - began)
+    outcome, divergence = subject.shows(after, found.rule, found.finding.kind, found.fault)
     assert divergence is not None
     pair.explanation = explain_divergence(after, outcome, divergence)
     return pair

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from reference.history import History
+from reference.plan import Plan
+from reference.slow_rules import SlowRules
 from spec.observation import FailedRead, Finished, Observation
-
-if TYPE_CHECKING:
-    from reference.engine import Plan, SlowEngine
 
 
 class SlowSide:
     """The side of an engine without a store: blocks are those of its running requests, nothing is loaded,
     saved or waited for."""
 
-    def __init__(self, engine: SlowEngine) -> None:
+    engine: SlowRules
+
+    def __init__(self, engine: SlowRules) -> None:
         self.engine = engine
         self.configuration = engine.configuration
         self.geometry = engine.geometry

@@ -9,6 +9,7 @@ import time
 
 from reference.cache import Key, Lookup, SlowCache
 from reference.history import History, Prefixes
+from reference.plan import Plan
 from reference.publish import Publications, publications
 from spec.chunking import can_export, junction_stop, required_stops
 from spec.exact_model import output_token
@@ -113,6 +114,10 @@ class SlowRules:
             block_checkpoint=geometry.block_checkpoint,
             lookahead=geometry.lookahead,
         )
+
+    def begin(self, history: History, found: Lookup, plan: Plan) -> bool:
+        """Let a waiting request begin after its hit; False when it must wait."""
+        raise NotImplementedError
 
     def must_wait(self, history: History, hit: int, fresh: set[Key]) -> bool:
         """Whether a request must wait a step because the state at its hit is being computed in this one."""

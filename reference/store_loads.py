@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 
 from reference.cache import Key, Lookup
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
 from reference.store import SlowStore
 from reference.store_jobs import Asked, Found, Job, Load
 from reference.store_saves import StoreSaves

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
 from reference.side import SlowSide
 from reference.store import Line, SlowStore
 from reference.store_jobs import Block, Job, Load, Place, Pool, Put, Shown, Tracker
@@ -20,6 +21,8 @@ class StoreSaves(SlowSide):
     holds, `generations` how often it gave all of them back; `filled` is what they hold, by position: the
     state after so many tokens, which stands for the KV of the tokens up to it too.
     """
+
+    engine: SlowEngine
 
     def __init__(self, engine: SlowEngine, number: int, store: SlowStore) -> None:
         super().__init__(engine)

@@ -125,21 +125,19 @@ class Geometry:
         Raises:
             GeometryError: when no such layout exists.
         """
-        groups, unit, dcp = configuration.groups, configuration.unit, configuration.dcp
+        groups, unit = configuration.groups, configuration.unit
         _check_values(configuration)
-        blocks = [
-            group.block * (dcp if group.kind == "full" and not group.replicated else 1) for group in groups
-        ]
+        blocks = scaled_blocks(configuration)
         for index, block in enumerate(blocks):
             if block % unit:
                 raise GeometryError(
                     f"configuration.groups[{index}]: the unit {unit} does not divide the block size {block}"
                 )
-        align = math.lcm(*blocks)
+        align = alignment(configuration)
         _check_retention(configuration.retention, align)
         mamba = [group for group in groups if group.kind == "mamba"]
         _check_speculation(configuration, mamba[0].block)
-        fine = any(group.block > unit or (dcp > 1 and group.block >= unit) for group in mamba)
+        fine = any(group.block > unit or (configuration.dcp > 1 and group.block >= unit) for group in mamba)
         # A sliding window is looked up by whole blocks, so it allows hits inside others' blocks only when its
         # own blocks are units.
         fine = fine and all(group.block == unit for group in groups if group.kind == "window")
@@ -176,6 +174,19 @@ class Geometry:
             smallest=min(group.block for group in groups),
             hash_lookahead=lookahead if profile.lookahead else 0,
         )
+
+
+def scaled_blocks(configuration: Configuration) -> list[int]:
+    """The block of each group in tokens, as the cache manager sees it: full attention is spread over DCP."""
+    return [
+        group.block * (configuration.dcp if group.kind == "full" and not group.replicated else 1)
+        for group in configuration.groups
+    ]
+
+
+def alignment(configuration: Configuration) -> int:
+    """L, in tokens."""
+    return math.lcm(*scaled_blocks(configuration))
 
 
 def _dropping(groups: tuple[Group, ...], eagle: bool) -> list[bool]:

@@ -193,6 +193,8 @@ class Settle:
     engine: int = 0
 
 
+# Segments, each with its length in tokens.
+Prompt = tuple[tuple[str, int], ...]
 Step = Submit | Run | Abort | ResetLocal | ResetStore | Gate | DropKeys | KillMaster | RestartMaster | Settle
 
 STEPS: dict[str, type[Step]] = {
@@ -228,6 +230,17 @@ class Trace:
 def prompt_length(prompt: Sequence[tuple[str, int]]) -> int:
     """Tokens of a prompt."""
     return sum(length for _, length in prompt)
+
+
+def first_tokens(prompt: Prompt, length: int) -> Prompt:
+    """The first `length` tokens of a prompt."""
+    kept: list[tuple[str, int]] = []
+    for name, tokens in prompt:
+        if length <= 0:
+            break
+        kept.append((name, min(tokens, length)))
+        length -= tokens
+    return tuple(kept)
 
 
 def prompt_tokens(

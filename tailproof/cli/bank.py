@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import click
 
-from tailproof.cli.options import baseline_option, json_flag, line_option, progress_line, say, targets_option
-from tailproof.jobs.bank import show
+from tailproof.cli.options import baseline_option, json_flag, line_option, progress_line, show, targets_option
+from tailproof.jobs.bank import show as matrix_shown
 from tailproof.jobs.bank.cases import bank
 from tailproof.jobs.bank.run import run_bank
 from tailproof.known.explain import checked
@@ -36,8 +35,5 @@ def bank_command(
     """
     names = list(dict.fromkeys(targets or (DEFAULT,)))
     matrix = run_bank(names, bank().about(reports), checked(baseline), progress_line(), line)
-    if as_json:
-        click.echo(json.dumps(show.document(matrix), indent=1, ensure_ascii=False))
-    else:
-        say(show.lines(matrix))
+    show(as_json, lambda: matrix_shown.document(matrix), lambda: matrix_shown.lines(matrix))
     sys.exit(matrix.exit_code)

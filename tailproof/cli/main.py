@@ -13,22 +13,29 @@ import click
 from proofs.catalogue import spec_theorems
 from spec.geometry import GeometryError
 from spec.trace import TraceError
-from tailproof.cli import report
-from tailproof.cli import rules as rule_report
+from tailproof.cli import documents, pages, rules, text
 from tailproof.cli.bank import bank_command
 from tailproof.cli.options import (
+    COUNT,
+    SECONDS,
     STORE_STEPS,
     against_option,
     baseline_option,
     content_steps,
     drawn_seed,
+    file_option,
+    folder_option,
     json_file_option,
     json_flag,
+    keep,
     known_rules,
     line_option,
+    number_option,
+    out_option,
     progress_line,
     say,
     seed_option,
+    show,
     targets_option,
 )
 from tailproof.explain import resend as explain
@@ -41,7 +48,6 @@ from tailproof.jobs.seeds import seed_matrix
 from tailproof.judge.findings import IncompleteError
 from tailproof.known.explain import Known, checked
 from tailproof.known.model import BaselineError
-from tailproof.targets import environments
 from tailproof.targets.listed import add_target, known_but_not_listed, listed_targets, remove_target
 from tailproof.targets.opening import (
     DEFAULT,
@@ -53,14 +59,12 @@ from tailproof.targets.opening import (
     release_line,
     tier_states,
 )
+from tailproof.targets.problems import TargetProblem
 from tailproof.targets.sources import source_of
-from tailproof.targets.versions import SourceProblem
-from tailproof.targets.worker import TargetProblem
 
 OK, BROKEN, USAGE, UNABLE, INTERRUPTED = 0, 1, 2, 3, 130
 _WRONG_INPUT = (TargetNameError, TraceError, GeometryError, BankError, BaselineError, prove.RuleNameError)
-_UNABLE = (TargetProblem, SourceProblem, environments.EnvironmentProblem, IncompleteError)
-_FOLDER = Path("divergences")
+_UNABLE = (TargetProblem, IncompleteError)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -71,27 +75,19 @@ def cli() -> None:
 
 @cli.command("check")
 @targets_option
-@click.option(
-    "--seconds", type=click.FloatRange(min=0.1), default=60.0, show_default=True, help="Per target."
-)
+@number_option("--seconds", SECONDS, 60.0, "Per target.")
 @seed_option
 @baseline_option
 @line_option
 @against_option
 @json_file_option
-@click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="JUnit XML.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="HTML page.")
+@file_option("--junit", help="JUnit XML.")
+@file_option("--html", help="HTML page.")
 @click.option("--strict", is_flag=True, help="Also fail when a rule was unobserved or not run.")
 @click.option(
     "--proofs/--no-proofs", default=True, show_default=True, help="Prove the theorems about the spec first."
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=_FOLDER,
-    show_default=True,
-    help="Folder for replay files.",
-)
+@out_option
 def check_command(
     targets: tuple[str, ...],
     seconds: float,
@@ -121,13 +117,10 @@ def check_command(
         progress=progress_line(),
         proofs=proofs,
     )
-    say(report.check_lines(found, strict))
-    if json_file is not None:
-        report.write_file(json_file, report.json_text(report.check_document(found)))
-    if junit is not None:
-        report.write_file(junit, report.check_junit(found))
-    if html is not None:
-        report.write_file(html, report.check_html(found, strict))
+    say(text.check_lines(found, strict))
+    keep(json_file, lambda: documents.text(documents.check(found)))
+    keep(junit, lambda: pages.junit(found))
+    keep(html, lambda: pages.html(found, strict))
     sys.exit(found.exit_code(strict))
 
 
@@ -135,10 +128,10 @@ def check_command(
 @click.option("--target", default=DEFAULT, show_default=True, metavar="T", help="System under test.")
 @click.option("--tier", type=click.Choice(TIERS), default="core", show_default=True)
 @click.option("--rule", "rules", multiple=True, metavar="R", help="Count only these rules.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="How long (default 60).")
+@click.option("--seconds", type=SECONDS, default=None, help="How long (default 60).")
 @click.option("--cases", type=click.IntRange(1), default=None, help="How many cases instead.")
 @seed_option
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="Worker processes.")
+@number_option("--workers", COUNT, 1, "Worker processes.")
 @click.option("--reach", is_flag=True, help="Show how often each phase was met under each feature.")
 @baseline_option
 @line_option
@@ -152,13 +145,7 @@ def check_command(
     help="Leave out these steps of the content check (a to g; in the store tier also h, the bytes of a load, "
     "and i, those of a save); they must then be found.",
 )
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=_FOLDER,
-    show_default=True,
-    help="Folder for replay files.",
-)
+@out_option
 def fuzz_command(
     target: str,
     tier: str,
@@ -215,9 +202,8 @@ def fuzz_command(
             omit=omit,
             progress=progress,
         )
-    say(report.fuzz_lines(found, reach=reach))
-    if json_file is not None:
-        report.write_file(json_file, report.json_text(report.fuzz_document(found)))
+    say(text.fuzz_lines(found, reach=reach))
+    keep(json_file, lambda: documents.text(documents.fuzz(found)))
     ended = INTERRUPTED if found.interrupted else UNABLE if found.lost else OK
     sys.exit(BROKEN if found.broken else ended)
 
@@ -238,20 +224,14 @@ def fuzz_command(
     type=click.Choice(prove.ENGINES),
     help="Only these engines (default: all).",
 )
-@click.option(
+@number_option(
     "--seconds",
-    type=click.FloatRange(min=0.1),
-    default=prove.SECONDS,
-    show_default=True,
-    help="Last net: wall time of an engine for one theorem. Its questions are limited in units of work.",
+    SECONDS,
+    prove.SECONDS,
+    "Last net: wall time of an engine for one theorem. Its questions are limited in units of work.",
 )
-@click.option("--workers", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes.")
-@click.option(
-    "--smt2",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Write the solver's questions as SMT-LIB 2 files.",
-)
+@number_option("--workers", COUNT, 2, "Processes.")
+@folder_option("--smt2", metavar="DIR", help="Write the solver's questions as SMT-LIB 2 files.")
 @json_file_option
 def prove_command(
     rules: tuple[str, ...],
@@ -280,8 +260,7 @@ def prove_command(
         progress=progress_line(),
     )
     say(prove.lines(found))
-    if json_file is not None:
-        report.write_file(json_file, report.json_text(prove.document(found)))
+    keep(json_file, lambda: documents.text(prove.document(found)))
     sys.exit(found.exit_code)
 
 
@@ -292,13 +271,13 @@ def _prove_sources(
     roots = {name: source_of(Target.parse(name), progress_line()) for name in names}
     found = []
     for name, root in roots.items():
-        found.append(
-            prove.prove_source(name, root, rules, seconds=seconds, workers=workers, progress=progress_line())
+        one = prove.prove_source(
+            name, root, rules, seconds=seconds, workers=workers, progress=progress_line()
         )
-        say(prove.lines(found[-1]))
-        say(prove.function_table(found[-1]))
-    if json_file is not None:
-        report.write_file(json_file, report.json_text(prove.document(*found)))
+        found.append(one)
+        say(prove.lines(one))
+        say(prove.function_table(one))
+    keep(json_file, lambda: documents.text(prove.document(*found)))
     codes = {one.exit_code for one in found}
     sys.exit(BROKEN if BROKEN in codes else UNABLE if UNABLE in codes else OK)
 
@@ -339,10 +318,8 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
 def seeds_command(targets: tuple[str, ...], as_json: bool) -> None:
     """The seed table: the spec's value, and the value observed on each target."""
     matrix = seed_matrix(list(dict.fromkeys(targets or (DEFAULT,))), progress_line())
-    if as_json:
-        click.echo(report.json_text(report.seed_document(matrix.results, matrix.problems)))
-    else:
-        say(report.seed_lines(matrix.results, matrix.problems))
+    results, problems = matrix.results, matrix.problems
+    show(as_json, lambda: documents.seeds(results, problems), lambda: text.seed_lines(results, problems))
     sys.exit(matrix.exit_code)
 
 
@@ -353,7 +330,7 @@ def seeds_command(targets: tuple[str, ...], as_json: bool) -> None:
 @click.option("--align", type=int, default=None, help="L, the attention block, tokens (default: B).")
 @click.option("--eagle", is_flag=True, help="EAGLE, MTP or the like drafts.")
 @click.option("--profile", default="drop", show_default=True, help="Rule set: old, drop or lookahead.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), metavar="F", help="Write a picture.")
+@file_option("--svg", help="Write a picture.")
 @json_flag
 def explain_command(
     prompt: int,
@@ -367,12 +344,8 @@ def explain_command(
 ) -> None:
     """What a resend of a prompt hits, and why not more."""
     found = explain.explain(prompt, unit, block, align=align, eagle=eagle, profile=profile)
-    if svg is not None:
-        report.write_file(svg, explain.svg(found))
-    if as_json:
-        click.echo(report.json_text(explain.document(found)))
-    else:
-        say(explain.text(found))
+    keep(svg, lambda: explain.svg(found))
+    show(as_json, lambda: explain.document(found), lambda: explain.text(found))
 
 
 @cli.command("rules")
@@ -381,10 +354,7 @@ def explain_command(
 def rules_command(ids: tuple[str, ...], as_json: bool) -> None:
     """All rules in short; with ids, where each is defined, proved, compared and broken on purpose."""
     wanted = known_rules(ids)
-    if as_json:
-        click.echo(report.json_text(rule_report.rules_document(wanted)))
-    else:
-        say(rule_report.rule_lines(wanted))
+    show(as_json, lambda: rules.rules_document(wanted), lambda: rules.rule_lines(wanted))
 
 
 @cli.group("targets", invoke_without_command=True)
@@ -394,10 +364,12 @@ def targets_command(context: click.Context, as_json: bool) -> None:
     """Systems under test: list, add, remove."""
     if context.invoked_subcommand is not None:
         return
-    if as_json:
-        click.echo(report.json_text(report.targets_document(listed_targets())))
-    else:
-        say(report.target_lines(listed_targets(), known_but_not_listed()))
+    names = listed_targets()
+    show(
+        as_json,
+        lambda: documents.targets(names),
+        lambda: text.target_lines(names, known_but_not_listed()),
+    )
 
 
 @targets_command.command("add")
@@ -439,10 +411,7 @@ def main() -> None:
     except _WRONG_INPUT as problem:
         click.echo(f"tailproof: {problem}", err=True)
         sys.exit(USAGE)
-    except _UNABLE as problem:
-        click.echo(f"tailproof: {problem}", err=True)
-        sys.exit(UNABLE)
-    except OSError as problem:
+    except (*_UNABLE, OSError) as problem:
         click.echo(f"tailproof: {problem}", err=True)
         sys.exit(UNABLE)
     except Exception:

@@ -16,12 +16,12 @@ import tailproof.judge.lockstep  # noqa: F401 - all comparisons register
 from proofs import theorems
 from proofs.wrong import WRONG
 from spec.rules import RULES, Rule
+from tailproof.cli import documents
 from tailproof.judge import step
 from tailproof.known import model
 from tailproof.planted.reference import MUTANTS
 from tailproof.planted.reference_store import STORE_MUTANTS
 
-FORMAT = 1
 WIDTH = 80
 _ROOT = Path(__file__).resolve().parents[2]
 _INDENT = " " * 5
@@ -73,21 +73,6 @@ def places(rule: Rule, known: model.Baseline) -> Places:
         },
         known=tuple(fault for fault in known.faults if rule.id in fault.rules),
     )
-
-
-def missing(rule: Rule, found: Places) -> list[str]:
-    """What a rule must have and has not: what defines it; each theorem a wrong variant; where a tier observes
-    it, a comparison, what counts it as exercised, and a fault planted for that tier."""
-    lacks = [] if found.definition else ["definition"]
-    if not rule.theorems and not rule.tiers:
-        lacks.append("theorem or comparison")
-    lacks.extend(f"wrong variant of {theorem.name}" for theorem in found.theorems if not theorem.wrong)
-    if rule.tiers and not found.comparisons:
-        lacks.append("comparison")
-    if rule.tiers and not found.exercised:
-        lacks.append("exercised")
-    lacks.extend(f"planted fault of tier {tier}" for tier in rule.tiers if not found.planted[tier])
-    return lacks
 
 
 def _defined(value: Callable[..., object] | property, name: str = "", wrong: tuple[str, ...] = ()) -> Place:
@@ -226,18 +211,11 @@ def rules_document(ids: Iterable[str] = ()) -> dict[str, Any]:
     """Rules, all without ids, as the contract has it."""
     known = model.load()
     return {
-        "format": FORMAT,
+        "format": documents.FORMAT,
         "rules": [
             {
-                "id": rule.id,
-                "family": rule.family,
-                "statement": rule.statement,
-                "reason": rule.reason,
-                "source": rule.source,
-                "profiles": list(rule.profiles),
-                "definition": list(rule.definition),
-                "theorems": list(rule.theorems),
-                "targets": list(rule.tiers),
+                **documents.part(rule, "id family statement reason source profiles definition theorems"),
+                "targets": rule.tiers,
                 "controls": rule_controls(rule),
                 "places": _places_document(places(rule, known)),
             }
@@ -247,29 +225,19 @@ def rules_document(ids: Iterable[str] = ()) -> dict[str, Any]:
 
 
 def _places_document(found: Places) -> dict[str, Any]:
+    place = "file line name"
     return {
-        "definition": [_place_document(place) for place in found.definition],
-        "theorems": [_place_document(place) | {"wrong": list(place.wrong)} for place in found.theorems],
-        "comparisons": [_place_document(place) for place in found.comparisons],
-        "exercised": [_place_document(place) for place in found.exercised],
+        "definition": [documents.part(one, place) for one in found.definition],
+        "theorems": [documents.part(one, f"{place} wrong") for one in found.theorems],
+        "comparisons": [documents.part(one, place) for one in found.comparisons],
+        "exercised": [documents.part(one, place) for one in found.exercised],
         "planted": [
-            _place_document(place) | {"tier": tier, "command": place.command}
+            {**documents.part(one, place), "tier": tier, "command": one.command}
             for tier, planted in found.planted.items()
-            for place in planted
+            for one in planted
         ],
         "known": [
-            {
-                "id": one.id,
-                "title": one.title,
-                "first": one.first,
-                "last": one.last,
-                "mended": one.mended,
-                "file": _file_of(one),
-            }
+            {**documents.part(one, "id title first last mended"), "file": _file_of(one)}
             for one in found.known
         ],
     }
-
-
-def _place_document(place: Place) -> dict[str, Any]:
-    return {"file": place.file, "line": place.line, "name": place.name}

@@ -11,8 +11,6 @@ from dataclasses import replace
 from spec.trace import Abort, ResetLocal, Run, Settle, Trace
 from tailproof.generate.drawing import Axes, Draft, accepted, drawn_configuration, next_prompt, pool, submit
 
-__all__ = ["Axes", "case"]
-
 
 def case(seed: int, index: int, axes: Axes | None = None) -> Trace:
     """The `index`-th trace of a seed."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from spec.trace import TURN, Configuration, Group, Step, Submit
+from spec.trace import TURN, Configuration, Group, Prompt, Step, Submit, first_tokens, prompt_length
 
 LONGEST_PROMPT = 200
-Prompt = tuple[tuple[str, int], ...]
 Media = tuple[tuple[str, int, int], ...]
 
 
@@ -84,7 +83,7 @@ def pool(draft: Draft) -> int:
     needs = []
     for step in draft.steps:
         if isinstance(step, Submit):
-            length = total(step.prompt) + step.outputs + 2 * configuration.speculative + 1
+            length = prompt_length(step.prompt) + step.outputs + 2 * configuration.speculative + 1
             full = [group for group in configuration.groups if group.kind == "full"]
             blocks = sum(-(-length // (group.block * configuration.dcp)) + 2 for group in full)
             needs.append(blocks + (5 + configuration.speculative))
@@ -207,7 +206,7 @@ def submit(
     draft.pictures.append(media)
     draft.steps.append(Submit(name, prompt, outputs, priority, salt, engine, adapter, media))
     draft.prompts.append(prompt)
-    draft.lengths.append(total(prompt) + outputs)
+    draft.lengths.append(prompt_length(prompt) + outputs)
     draft.salts.append(salt)
     draft.live.append(name)
 
@@ -283,11 +282,11 @@ def akin(draft: Draft, index: int) -> tuple[Prompt, str | None]:
     if choice < 0.65:
         more = rng.choice((1, unit - 1, unit, unit + 1, 2 * unit, rng.randint(1, 40)))
         return longer(base, max(more, 1)), salt
-    shared = min(drawn_length(draft), total(base) - 1)
+    shared = min(drawn_length(draft), prompt_length(base) - 1)
     if shared < 1:
         return base, salt
     tail = max(drawn_length(draft) - shared, rng.randint(1, 2 * unit))
-    return (*shorter(base, shared), (f"p{len(draft.prompts)}", tail)), salt
+    return (*first_tokens(base, shared), (f"p{len(draft.prompts)}", tail)), salt
 
 
 def next_turn(draft: Draft, index: int) -> Prompt:
@@ -307,24 +306,7 @@ def drawn_length(draft: Draft) -> int:
     return min(max(length, 1), draft.longest)
 
 
-def total(prompt: Sequence[tuple[str, int]]) -> int:
-    """Tokens of a prompt."""
-    return sum(length for _, length in prompt)
-
-
 def longer(prompt: Prompt, more: int) -> Prompt:
     """A prompt with `more` tokens of its last segment."""
     name, length = prompt[-1]
     return (*prompt[:-1], (name, length + more))
-
-
-def shorter(prompt: Prompt, length: int) -> Prompt:
-    """The first `length` tokens of a prompt."""
-    kept: list[tuple[str, int]] = []
-    for name, tokens in prompt:
-        take = min(tokens, length)
-        kept.append((name, take))
-        length -= take
-        if length == 0:
-            break
-    return tuple(kept)

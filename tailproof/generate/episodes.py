@@ -12,23 +12,23 @@ from spec.trace import (
     DropKeys,
     Gate,
     KillMaster,
+    Prompt,
     ResetLocal,
     ResetStore,
     RestartMaster,
     Run,
     Settle,
     Step,
+    first_tokens,
+    prompt_length,
 )
 from tailproof.generate.drawing import (
     Draft,
-    Prompt,
     accepted,
     akin,
     new_prompt,
     next_prompt,
-    shorter,
     submit,
-    total,
 )
 
 FAILING = ("fail", "raise", "part", "full")
@@ -70,8 +70,8 @@ class StoreDraft:
 
     def arrive(self, engine: int, prompt: Prompt, salt: str | None, *, lasting: bool = False) -> None:
         """A request, its prompt cut to what a case has time for; a `lasting` one decodes for some steps."""
-        prompt = shorter(prompt, self.draft.longest + 2 * self.configuration.unit)
-        outputs = self._outputs(total(prompt)) + (self.rng.randint(4, 9) if lasting else 0)
+        prompt = first_tokens(prompt, self.draft.longest + 2 * self.configuration.unit)
+        outputs = self._outputs(prompt_length(prompt)) + (self.rng.randint(4, 9) if lasting else 0)
         submit(self.draft, prompt, salt, outputs, engine)
         self.engines.append(engine)
         self.busy.add(engine)
@@ -181,13 +181,13 @@ def _reload(case: StoreDraft) -> None:
 def _begun(case: StoreDraft) -> None:
     """The beginning of an earlier prompt comes back to an engine, then all of it: the store has the rest."""
     rng, draft = case.rng, case.draft
-    index = max(range(len(draft.prompts)), key=lambda at: total(draft.prompts[at]))
+    index = max(range(len(draft.prompts)), key=lambda at: prompt_length(draft.prompts[at]))
     engine, align = case.engine(), draft.grids[-1]
     prompt, salt = draft.prompts[index], draft.salts[index]
     case.rest(engine)
-    most = max((total(prompt) - 1) // align, 1)
+    most = max((prompt_length(prompt) - 1) // align, 1)
     case.arrive(
-        engine, shorter(prompt, align * rng.randint(1, most) + rng.choice((0, 1, 1, align // 2))), salt
+        engine, first_tokens(prompt, align * rng.randint(1, most) + rng.choice((0, 1, 1, align // 2))), salt
     )
     case.settle(engine)
     case.arrive(engine, prompt, salt)

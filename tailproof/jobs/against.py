@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.judge.findings import Finding
-from tailproof.judge.lockstep import Explainer, divergences
+from tailproof.judge.lockstep import Explainer, Renaming, divergences
 from tailproof.judge.step import Step
 from tailproof.known.explain import Known
 from tailproof.targets.opening import OpenTarget
@@ -35,30 +35,20 @@ class Base:
     known: Known
     explained: Counter[str] = field(default_factory=Counter)
 
-    def beside(self, trace: Trace, outcome: Outcome, known: Known, *, count: bool = False) -> Beside:
-        """What explains a run of the other target on a trace, given the base's run of it."""
+    def beside(self, trace: Trace, outcome: Outcome, inner: Explainer, *, count: bool = False) -> Beside:
+        """What explains a run of the other target on a trace, given the base's run of it; `inner` tells what
+        is known of the other."""
         found: set[Sign] = set()
-        last, ended = len(outcome.observations), False
-        for one in divergences(trace, outcome, explainer=_Passing(self.known.explainer())):
+        last = None
+        # All that the base does passes: its run must be judged as far as that of the other target is.
+        passing = Renaming(self.known.explainer(), lambda finding, name: name or AS_THE_BASE)
+        for one in divergences(trace, outcome, explainer=passing):
             found.add(sign(one.finding))
             if count:
                 self.explained[one.fault] += 1
             if one.finding.lasting:
-                last, ended = one.index, True
-        return Beside(found, last if ended else None, known.explainer())
-
-
-@dataclass(frozen=True, slots=True)
-class _Passing:
-    """Lets all that the base does pass: its run must be judged as far as that of the other target is."""
-
-    inner: Explainer
-
-    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
-        return [name or AS_THE_BASE for name in self.inner.explain(step, findings)]
-
-    def follow(self, step: Step) -> None:
-        self.inner.follow(step)
+                last = one.index
+        return Beside(found, last, inner)
 
 
 class Beside:

@@ -17,9 +17,8 @@ from tailproof.jobs.prove import ProveReport, prove
 from tailproof.jobs.seeds import SeedResult, run_seeds
 from tailproof.known.explain import Known
 from tailproof.known.model import Baseline
-from tailproof.targets.environments import EnvironmentProblem
 from tailproof.targets.opening import OpenTarget, Target, open_target, release_line, tier_states
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 VERDICTS = ("broken", "known", "proved", "held", "unobserved", "not-run")
 
@@ -124,7 +123,7 @@ def check(
                 if against is not None:
                     base = open_base(stack, against, baseline, 1, progress)
                 _check_target(report, target, known, opened, base, seconds, folder, progress)
-        except (TargetProblem, EnvironmentProblem) as problem:
+        except TargetProblem as problem:
             report.problems.append(str(problem))
             report.verdicts.extend(_not_run(name, str(problem)))
         except KeyboardInterrupt:
@@ -141,7 +140,6 @@ def open_base(
 
     Raises:
         TargetProblem: when it cannot be run here.
-        EnvironmentProblem: when its environment cannot be built.
         TargetNameError: when there is no such target.
     """
     target = Target.parse(name)

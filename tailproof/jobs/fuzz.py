@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from adapters.protocol import Description
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.explain.story import explain_divergence
-from tailproof.generate.core import Axes, case
-from tailproof.generate.store import StoreAxes, store_case
 from tailproof.jobs import replay
 from tailproof.jobs.against import Base, Beside, sign
-from tailproof.judge.findings import Divergence, Finding
-from tailproof.judge.lockstep import Explainer, Unjudged, divergences, exercised, seek
+from tailproof.jobs.search import Case, Subject, drawing, search
+from tailproof.judge.findings import Finding
+from tailproof.judge.lockstep import Unjudged, exercised
 from tailproof.judge.step import Step
 from tailproof.known.explain import NOTHING, Known
 from tailproof.known.model import KnownFault
@@ -26,32 +24,40 @@ from tailproof.reach.store import fault_name
 from tailproof.shrink.search import shrink
 from tailproof.targets.opening import OpenTarget
 
-_AHEAD = 3
 _REPORT_SECONDS = 10.0
 # A case of the store tier takes the real system a hundred times as long.
 SHRINK_SECONDS = {"core": 20.0, "store": 60.0}
 GENERATORS = ("core", "store")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Found:
-    """A divergence that was found: the smallest trace for it, its explanation, the file it was kept in and
-    the known fault that explains it (None: it is new, or a base does the same, as `fault` says). `shows` is
-    the known fault that would explain it, but that the base does not show there. `count` cases broke the same
-    rule in the same way; `case` is the index of the first."""
+    """A divergence that was found: `case` is the index of the first case with it, run after `seconds`, and
+    `count` cases broke the same rule in the same way. `fault` is the known fault that explains it, as `known`
+    tells, or says that a base does the same ("": it is new); `shows` is the known fault that would explain
+    it, but that the base does not show there. Of a new one, `trace` is the smallest trace for it, with its
+    explanation and the file that it was kept in."""
 
     finding: Finding
-    fingerprint: str
     trace: Trace
-    path: Path | None
-    explanation: tuple[str, ...]
-    known: KnownFault | None
-    count: int
     case: int
     seconds: float
-    steps: int
     fault: str = ""
+    known: KnownFault | None = None
     shows: str = ""
+    count: int = 1
+    explanation: tuple[str, ...] = ()
+    path: Path | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """Names it: rule, kind and a digest of the trace."""
+        return replay.fingerprint(self.finding.rule, self.finding.kind, self.trace)
+
+    @property
+    def steps(self) -> int:
+        """Steps of the trace."""
+        return len(self.trace.steps)
 
 
 @dataclass(slots=True)
@@ -100,19 +106,8 @@ class FuzzReport:
         return [found for found in self.found if not found.fault]
 
 
-@dataclass(slots=True)
-class _First:
-    index: int
-    trace: Trace
-    finding: Finding
-    fault: str
-    seconds: float
-    shows: str = ""
-    count: int = 1
-
-
 # Rule, kind and the known fault that explains it ("": none does).
-Firsts = dict[tuple[str, str, str], _First]
+Firsts = dict[tuple[str, str, str], Found]
 
 
 def fuzz(
@@ -146,90 +141,48 @@ def fuzz(
     if tier not in GENERATORS:
         raise ValueError(f"no traces are generated for the tier {tier}")
     report = FuzzReport(target, tier, seed, against=base.name if base is not None else "")
+    subject = Subject(workers, lambda trace: known.explainer(), base, omit)
     firsts: Firsts = {}
+    said = began = time.monotonic()
     try:
-        _run(workers, report, firsts, rules, seconds, cases, progress, known, base, omit)
+        draw = drawing(tier, subject.describe())
+        for case in search(subject, lambda index: draw(seed, index), seconds=seconds, cases=cases):
+            _count(report, firsts, rules, known, case)
+            report.seconds = time.monotonic() - began
+            if time.monotonic() - said > _REPORT_SECONDS:
+                said = time.monotonic()
+                new = sum(not found.fault for found in firsts.values())
+                kinds = f"{new} new and {len(firsts) - new} known kinds of divergence"
+                progress(f"{report.cases} cases, {report.steps} steps, {kinds}")
     except KeyboardInterrupt:
         report.interrupted = True
-        for worker in (*workers, *(base.workers if base is not None else ())):
-            worker.cancel()
+        subject.cancel()
     if base is not None:
         report.base_explained = Counter(base.explained)
-    for first in sorted(firsts.values(), key=lambda one: bool(one.fault)):
-        if not report.interrupted and not first.fault:
-            progress(f"making the first {first.finding.rule} trace small")
+    report.found = sorted(firsts.values(), key=lambda found: bool(found.fault))
+    for found in report.found:
+        found.explanation = (found.finding.message,)
+        if found.fault:
+            continue
         try:
-            if report.interrupted or first.fault:
-                found = _plain(first, known)
-            else:
-                found = _explained(workers[0], first, known, base, omit, SHRINK_SECONDS[tier])
+            if not report.interrupted:
+                progress(f"making the first {found.finding.rule} trace small")
+                _explain(subject, found, SHRINK_SECONDS[tier])
         except KeyboardInterrupt:
             report.interrupted = True
             workers[0].cancel()
-            found = _plain(first, known)
-        report.found.append(_kept(report, found, folder))
+        if report.interrupted:
+            found.explanation = (*found.explanation, "not made small: the run was interrupted")
+        if folder is not None:
+            finding = found.finding
+            kept = (found.trace, target, finding.rule, finding.kind, finding.message, found.explanation)
+            found.path = replay.write(folder, replay.ReplayFile(*kept))
     return report
 
 
-def _run(
-    workers: Sequence[OpenTarget],
-    report: FuzzReport,
-    firsts: Firsts,
-    rules: frozenset[str],
-    seconds: float | None,
-    cases: int | None,
-    progress: Callable[[str], None],
-    known: Known,
-    base: Base | None,
-    omit: str,
-) -> None:
-    began = time.monotonic()
-    said = began
-    started = 0
-    queued: list[Trace] = []
-
-    def more() -> bool:
-        if cases is not None and started >= cases:
-            return False
-        return seconds is None or time.monotonic() - began < seconds
-
-    described = [one.describe() for one in (workers[0], *(base.workers[:1] if base is not None else ()))]
-    drawn = generator(report.tier, described)
-    while True:
-        while len(queued) < _AHEAD * len(workers) and more():
-            trace = drawn(report.seed, started)
-            workers[started % len(workers)].start(trace, omit)
-            if base is not None:
-                base.workers[started % len(workers)].start(trace)
-            queued.append(trace)
-            started += 1
-        if not queued:
-            break
-        trace = queued.pop(0)
-        index = report.cases
-        outcome = workers[index % len(workers)].finish()
-        explainer: Explainer = known.explainer()
-        if base is not None:
-            explainer = base.beside(trace, base.workers[index % len(workers)].finish(), known, count=True)
-        _judge(report, firsts, rules, index, trace, outcome, time.monotonic() - began, explainer)
-        report.seconds = time.monotonic() - began
-        if time.monotonic() - said > _REPORT_SECONDS:
-            said = time.monotonic()
-            new = sum(not first.fault for first in firsts.values())
-            kinds = f"{new} new and {len(firsts) - new} known kinds of divergence"
-            progress(f"{report.cases} cases, {report.steps} steps, {kinds}")
-
-
-def _judge(
-    report: FuzzReport,
-    firsts: Firsts,
-    rules: frozenset[str],
-    index: int,
-    trace: Trace,
-    outcome: Outcome,
-    seconds: float,
-    explainer: Explainer,
-) -> None:
+def _count(report: FuzzReport, firsts: Firsts, rules: frozenset[str], known: Known, case: Case) -> None:
+    """Count a case, and note the first divergence of each kind."""
+    trace, outcome = case.trace, case.outcome
     report.cases += 1
     report.steps += len(outcome.observations)
     report.worker_seconds += outcome.seconds
@@ -245,100 +198,38 @@ def _judge(
     if last is not None and last.kind == "store":
         report.lost[last.message] += 1
     seen: set[tuple[str, str, str]] = set()
-    unjudged = Unjudged()
-    for divergence in divergences(trace, outcome, visit, explainer, unjudged):
-        report.explained.update([divergence.fault] if divergence.fault else [])
-        key = (divergence.rule, divergence.finding.kind, divergence.fault)
-        if key in seen or (rules and divergence.rule not in rules):
+    unjudged, explainer = Unjudged(), case.explainer
+    for divergence in case.divergences(visit, unjudged):
+        finding, fault = divergence.finding, divergence.fault
+        report.explained.update([fault] if fault else [])
+        key = (finding.rule, finding.kind, fault)
+        if key in seen or (rules and finding.rule not in rules):
             continue
         seen.add(key)
-        report.rules[divergence.rule] += 1
+        report.rules[finding.rule] += 1
         if key in firsts:
             firsts[key].count += 1
         else:
-            finding = divergence.finding
             shows = explainer.shown.get(sign(finding), "") if isinstance(explainer, Beside) else ""
-            firsts[key] = _First(index, trace, finding, divergence.fault, seconds, shows)
+            firsts[key] = Found(finding, trace, case.index, case.seconds, fault, known.fault(fault), shows)
     report.unjudged += unjudged.observations
 
 
-def generator(tier: str, described: Sequence[Description]) -> Callable[[int, int], Trace]:
-    """What draws the cases of a tier, within what all targets that run them support."""
-    first, *others = described
-    lacks = {name for one in described for name in one.lacks}
-    if tier == "core":
-        shared = tuple(name for name in first.profiles if all(name in one.profiles for one in others))
-        axes = Axes().within(shared or ("drop",), lacks)
-        return lambda seed, index: case(seed, index, axes)
-    # A connector keeps to the hashes without lookahead.
-    layout = StoreAxes().layout.within(("drop",), lacks)
-    return lambda seed, index: store_case(seed, index, StoreAxes(layout=layout))
-
-
-def _faults(trace: Trace, outcome: Outcome) -> list[str]:
+def _faults(trace: Trace, outcome: Outcome) -> Iterator[str]:
     """The steps that did something to the store, each as often as it was seen to."""
-    seen = {observation.at for observation in outcome.observations if observation.failure is None}
-    names = (fault_name(trace.steps[at]) for at in sorted(seen))
-    return [name for name in names if name is not None]
+    for at in {observation.at for observation in outcome.observations if observation.failure is None}:
+        if (name := fault_name(trace.steps[at])) is not None:
+            yield name
 
 
-def _plain(first: _First, known: Known) -> Found:
-    """The first divergence of a kind as it was met."""
-    why = () if first.fault else ("not made small: the run was interrupted",)
-    return Found(
-        finding=first.finding,
-        fingerprint=replay.fingerprint(first.finding.rule, first.finding.kind, first.trace),
-        trace=first.trace,
-        path=None,
-        explanation=(first.finding.message, *why),
-        known=known.fault(first.fault),
-        count=first.count,
-        case=first.index,
-        seconds=first.seconds,
-        steps=len(first.trace.steps),
-        fault=first.fault,
-        shows=first.shows,
-    )
-
-
-def _explained(
-    opened: OpenTarget, first: _First, known: Known, base: Base | None, omit: str, seconds: float
-) -> Found:
-    """The first divergence of a kind that nothing explains, made small and told."""
-    rule, kind = first.finding.rule, first.finding.kind
-
-    def sought(trace: Trace, outcome: Outcome) -> Divergence | None:
-        explainer: Explainer = known.explainer()
-        if base is not None:
-            explainer = base.beside(trace, base.workers[0].run(trace), known)
-        found = seek(trace, outcome, rule, kind, explainer, fault="")
-        return found if found is not None and (found.rule, found.finding.kind) == (rule, kind) else None
-
-    trace = shrink(first.trace, lambda trace: sought(trace, opened.run(trace, omit)) is not None, seconds)
-    outcome = opened.run(trace, omit)
-    divergence = sought(trace, outcome)
+def _explain(subject: Subject, found: Found, seconds: float) -> None:
+    """Make the trace of a divergence that nothing explains small, and tell its story."""
+    rule, kind = found.finding.rule, found.finding.kind
+    trace = shrink(found.trace, lambda trace: subject.shows(trace, rule, kind)[1] is not None, seconds)
+    outcome, divergence = subject.shows(trace, rule, kind)
+    found.trace = trace
     if divergence is None:
-        return replace(
-            _plain(first, known),
-            trace=trace,
-            explanation=(f"{first.finding.message} (seen once, not again when the case was repeated)",),
-        )
-    return replace(
-        _plain(first, known),
-        finding=divergence.finding,
-        fingerprint=replay.fingerprint(rule, kind, trace),
-        trace=trace,
-        explanation=tuple(explain_divergence(trace, outcome, divergence)),
-        steps=len(trace.steps),
-    )
-
-
-def _kept(report: FuzzReport, found: Found, folder: Path | None) -> Found:
-    """Write the replay file of a divergence that nothing explains."""
-    if found.fault or folder is None:
-        return found
-    finding = found.finding
-    kept = replay.ReplayFile(
-        found.trace, report.target, finding.rule, finding.kind, finding.message, found.explanation
-    )
-    return replace(found, path=replay.write(folder, kept))
+        found.explanation = (f"{found.finding.message} (seen once, not again when the case was repeated)",)
+        return
+    found.explanation = tuple(explain_divergence(trace, outcome, divergence))
+    found.finding = divergence.finding

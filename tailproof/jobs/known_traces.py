@@ -10,7 +10,6 @@ from spec.geometry import GeometryError
 from spec.trace import TraceError
 from tailproof.jobs import replay
 from tailproof.jobs.against import Base
-from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import KnownFault, KnownTrace
@@ -61,39 +60,40 @@ def known_results(
     traces = [(fault, trace) for fault in baseline.of(line) for trace in fault.of_line(line)]
     traces += [(fault, trace) for fault in baseline.mended(line) for trace in fault.traces]
     for fault, trace in traces:
-        kept = replay.read_named(baseline.folder / trace.file)
-        reason = unable(kept.tier)
-        if reason:
-            yield KnownResult(fault, trace, name, line, "NOT-RUN", reason)
-            continue
-        explainer: Explainer = known.explainer()
-        if base is not None:
-            try:
-                theirs = base.workers[0].run(kept.trace)
-            except (TraceError, GeometryError) as problem:
-                yield KnownResult(fault, trace, name, line, "NOT-RUN", f"{base.name}: {problem}")
-                continue
-            explainer = base.beside(kept.trace, theirs, known)
+        verdict, detail, rule = _again(
+            replay.read_named(baseline.folder / trace.file), opened, known, base, unable, fault
+        )
+        yield KnownResult(fault, trace, name, line, verdict, detail, rule)
+
+
+def _again(
+    kept: replay.ReplayFile,
+    opened: OpenTarget,
+    known: Known,
+    base: Base | None,
+    unable: Callable[[str], str],
+    fault: KnownFault,
+) -> tuple[str, str, str]:
+    """What a kept trace comes to, a line on it, and the rule that is broken and that nothing explains."""
+    if reason := unable(kept.tier):
+        return "NOT-RUN", reason, ""
+    explainer: Explainer = known.explainer()
+    if base is not None:
         try:
-            found = list(divergences(kept.trace, opened.run(kept.trace), explainer=explainer))
+            explainer = base.beside(kept.trace, base.workers[0].run(kept.trace), explainer)
         except (TraceError, GeometryError) as problem:
-            yield KnownResult(fault, trace, name, line, "ERROR", str(problem))
-            continue
-        yield _result(fault, trace, name, line, found)
-
-
-def _result(
-    fault: KnownFault, trace: KnownTrace, name: str, line: str, found: Sequence[Divergence]
-) -> KnownResult:
-    new = [one for one in found if not one.fault]
-    mine = [one for one in found if one.fault == fault.id]
-    if new:
-        return KnownResult(fault, trace, name, line, "broken", new[0].finding.message, new[0].rule)
-    if mine:
-        return KnownResult(fault, trace, name, line, "known", f"{mine[0].rule}: {mine[0].finding.message}")
+            return "NOT-RUN", f"{base.name}: {problem}", ""
+    try:
+        found = list(divergences(kept.trace, opened.run(kept.trace), explainer=explainer))
+    except (TraceError, GeometryError) as problem:
+        return "ERROR", str(problem), ""
+    if new := next((one for one in found if not one.fault), None):
+        return "broken", new.finding.message, new.rule
+    if mine := next((one for one in found if one.fault == fault.id), None):
+        return "known", f"{mine.rule}: {mine.finding.message}", ""
     if found:
-        return KnownResult(fault, trace, name, line, "other", f"explained by {found[0].fault}")
-    return KnownResult(fault, trace, name, line, "gone", "every rule holds on this trace")
+        return "other", f"explained by {found[0].fault}", ""
+    return "gone", "every rule holds on this trace", ""
 
 
 def faults_seen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from spec.rules import RULES
 from spec.trace import Trace, TraceError
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, seek
+from tailproof.targets import cache
 from tailproof.targets.opening import OpenTarget
 
 FORMAT = 1
@@ -72,7 +72,6 @@ def tool_version() -> str:
 
 def write(folder: Path, kept: ReplayFile) -> Path:
     """Write a replay file into a folder, atomically; returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{kept.fingerprint}.json"
     document = {
         "format": FORMAT,
@@ -82,12 +81,10 @@ def write(folder: Path, kept: ReplayFile) -> Path:
         "kind": kept.kind,
         "fingerprint": kept.fingerprint,
         "message": kept.message,
-        "explanation": list(kept.explanation),
+        "explanation": kept.explanation,
         "trace": trace_document(kept.trace),
     }
-    draft = path.with_suffix(f".{os.getpid()}.part")
-    draft.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-    draft.replace(path)
+    cache.write(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     return path
 
 

@@ -12,9 +12,8 @@ from spec.observation import Outcome
 from spec.trace import Configuration, Group, ResetLocal, Settle, Submit, Trace, TraceError
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import compare
-from tailproof.targets.environments import EnvironmentProblem
 from tailproof.targets.opening import OpenTarget, Target, open_target, tier_states
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 RESEND = "B"
 
@@ -176,7 +175,7 @@ def seed_matrix(names: Sequence[str], progress: Callable[[str], None]) -> SeedMa
         try:
             with closing(open_target(target, progress)) as opened:
                 seen = run_seeds({name: opened})
-        except (TargetProblem, EnvironmentProblem) as problem:
+        except TargetProblem as problem:
             matrix.problems[name] = str(problem)
             continue
         for result, one in zip(matrix.results, seen, strict=True):

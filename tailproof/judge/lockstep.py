@@ -18,7 +18,6 @@ from tailproof.judge import chunks, content, endings, entries, lookup, pins, sav
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
 from tailproof.judge.step import COMPARISONS, EXERCISES, Step
 
-__all__ = ["Explainer", "Unjudged", "compare", "divergences", "exercised", "judge", "seek"]
 FAMILIES = (lookup, chunks, entries, content, saves, pins, endings, told)
 
 
@@ -43,6 +42,22 @@ class Nothing:
 
     def follow(self, step: Step) -> None:
         """Remembers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """Explains what another explainer does; `name` turns its word for a finding into the one that counts."""
+
+    inner: Explainer
+    name: Callable[[Finding, str], str]
+
+    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
+        """The other's words, turned."""
+        return list(map(self.name, findings, self.inner.explain(step, findings)))
+
+    def follow(self, step: Step) -> None:
+        """The other follows."""
+        self.inner.follow(step)
 
 
 @dataclass(slots=True)
@@ -128,38 +143,17 @@ def seek(
     Raises:
         IncompleteError: as `compare` does.
     """
-    past = _Past(rule, kind, explainer or Nothing(), fault)
+
+    def wanted(finding: Finding, name: str) -> bool:
+        return (finding.rule, finding.kind) == (rule, kind) and fault in (None, name)
+
+    past = Renaming(explainer or Nothing(), lambda one, name: name or ("" if wanted(one, name) else _PASSED))
     found = list(divergences(trace, outcome, explainer=past))
-    wanted = (one for one in found if past.wants(one.finding, one.fault))
-    first = next(wanted, next(iter(found), None))
+    first = next((one for one in found if wanted(one.finding, one.fault)), next(iter(found), None))
     return replace(first, fault="") if first is not None and first.fault == _PASSED else first
 
 
 _PASSED = "passed"
-
-
-@dataclass(slots=True)
-class _Past:
-    """Lets everything pass but what is looked for; what a known fault explains keeps its name."""
-
-    rule: str
-    kind: str
-    inner: Explainer
-    fault: str | None
-
-    def wants(self, finding: Finding, fault: str) -> bool:
-        """Whether this is what is looked for."""
-        return (finding.rule, finding.kind) == (self.rule, self.kind) and self.fault in (None, fault)
-
-    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
-        """What the inner explainer says; what nothing explains and nobody looks for has passed."""
-        names = self.inner.explain(step, findings)
-        pairs = zip(findings, names, strict=True)
-        return [name or ("" if self.wants(finding, name) else _PASSED) for finding, name in pairs]
-
-    def follow(self, step: Step) -> None:
-        """The inner explainer follows."""
-        self.inner.follow(step)
 
 
 def _silent(trace: Trace) -> set[int]:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reference.cache import Key, Lookup
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
 from reference.store import SlowStore
 from reference.store_jobs import Block, Found, Job, Load, Place, Put, Tracker
 from reference.store_side import StoreSide

@@ -7,9 +7,19 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
-
-Prompt = tuple[tuple[str, int], ...]
+from spec.trace import (
+    TURN,
+    Abort,
+    Prompt,
+    ResetLocal,
+    Run,
+    Settle,
+    Step,
+    Submit,
+    Trace,
+    first_tokens,
+    prompt_length,
+)
 
 
 def without_requests(trace: Trace, gone: frozenset[str]) -> Trace:
@@ -158,17 +168,6 @@ def _plain_step(step: Step) -> Step:
 
 
 # Prompts.
-
-
-def first_tokens(prompt: Prompt, length: int) -> Prompt:
-    """The first `length` tokens of a prompt."""
-    kept: list[tuple[str, int]] = []
-    for name, tokens in prompt:
-        if length <= 0:
-            break
-        kept.append((name, min(tokens, length)))
-        length -= tokens
-    return tuple(kept)
 
 
 def other_prompts(trace: Trace) -> Iterator[Trace]:

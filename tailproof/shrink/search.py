@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
+from typing import Any
 
-from spec.geometry import Geometry, GeometryError
+from spec.geometry import Geometry, GeometryError, alignment
 from spec.trace import TURN, DropKeys, ResetLocal, Run, Settle, Submit, Trace, TraceError, validate
 from tailproof.shrink.requests import (
     fitted,
@@ -19,7 +21,6 @@ from tailproof.shrink.requests import (
     segment_capped,
     segment_cut,
     with_longer_runs,
-    with_step,
     without_remainders,
     without_requests,
     without_steps,
@@ -27,18 +28,18 @@ from tailproof.shrink.requests import (
 from tailproof.shrink.settings import (
     DEFAULTS,
     LIMITS,
-    alignment,
     exports,
     features,
     plainer_configurations,
     smaller_layouts,
 )
 from tailproof.shrink.store import oddity, plainer_store, repaired
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 Fails = Callable[[Trace], bool]
 Value = Callable[[Trace], int]
 Less = Callable[[Trace, int], Trace]
+Path = Sequence[str | int]
 _FEW = 6
 
 
@@ -146,6 +147,15 @@ class _Search:
             else:
                 times //= 2
 
+    def lower_at(self, *path: str | int, by: int = 1, least: int = 1) -> None:
+        """Lower the number at a path of field names and indices."""
+        self.lower(
+            lambda trace: _at(trace, path),
+            lambda trace, cut: _with(trace, path, _at(trace, path) - cut),
+            by,
+            least,
+        )
+
     def _holds(self, candidate: Trace) -> bool:
         if candidate in self._tried or not _runnable(candidate):
             return False
@@ -252,17 +262,21 @@ def _shorten(search: _Search) -> None:
     for index, step in enumerate(search.best.steps):
         for name, least in (("outputs", 1), ("steps", 1), ("accept", 0), ("priority", 0), ("count", 1)):
             if hasattr(step, name):
-                search.lower(_field(index, name), _field_cut(index, name), 1, least)
+                search.lower_at("steps", index, name, least=least)
     names = dict.fromkeys(name for submit in search.best.submits() for name, _ in submit.prompt)
     for name in names:
         for size in sizes:
-            search.lower(_segment(name), _segment_cut(name), size)
-            search.lower(_segment(name), _segment_capped(name), size)
+            for less in (segment_cut, segment_capped):
+                search.lower(partial(longest, name=name), partial(_cut, less, name), size)
     for index, step in enumerate(search.best.steps):
         if isinstance(step, Submit):
             for part in reversed(range(len(step.prompt))):
                 for size in sizes:
-                    search.lower(_part(index, part), _part_cut(index, part), size)
+                    search.lower_at("steps", index, "prompt", part, 1, by=size)
+
+
+def _cut(less: Callable[[Trace, str, int], Trace], name: str, trace: Trace, cut: int) -> Trace:
+    return less(trace, name, cut)
 
 
 def _lower_numbers(search: _Search) -> None:
@@ -270,76 +284,25 @@ def _lower_numbers(search: _Search) -> None:
     now = search.best.configuration
     for name in LIMITS:
         if getattr(now, name) != DEFAULTS[name]:
-            search.lower(_setting(name), _setting_cut(name))
-    search.lower(_setting("speculative"), _setting_cut("speculative"))
+            search.lower_at("configuration", name)
+    search.lower_at("configuration", "speculative")
     for index in range(len(now.groups)):
-        search.lower(_window(index), _window_cut(index))
+        search.lower_at("configuration", "groups", index, "window")
 
 
-def _field(index: int, name: str) -> Value:
-    return lambda trace: int(getattr(trace.steps[index], name))
+def _at(trace: Trace, path: Path) -> int:
+    """The number at a path of field names and indices, 0 where there is none."""
+    found: Any = trace
+    for name in path:
+        found = getattr(found, name) if isinstance(name, str) else found[name]
+    return found or 0
 
 
-def _field_cut(index: int, name: str) -> Less:
-    def less(trace: Trace, cut: int) -> Trace:
-        step = trace.steps[index]
-        return with_step(trace, index, replace(step, **{name: getattr(step, name) - cut}))
-
-    return less
-
-
-def _part(index: int, part: int) -> Value:
-    def value(trace: Trace) -> int:
-        step = trace.steps[index]
-        assert isinstance(step, Submit)
-        return step.prompt[part][1]
-
-    return value
-
-
-def _part_cut(index: int, part: int) -> Less:
-    def less(trace: Trace, cut: int) -> Trace:
-        step = trace.steps[index]
-        assert isinstance(step, Submit)
-        name, length = step.prompt[part]
-        prompt = (*step.prompt[:part], (name, length - cut), *step.prompt[part + 1 :])
-        return with_step(trace, index, replace(step, prompt=prompt))
-
-    return less
-
-
-def _segment(name: str) -> Value:
-    return lambda trace: longest(trace, name)
-
-
-def _segment_cut(name: str) -> Less:
-    return lambda trace, cut: segment_cut(trace, name, cut)
-
-
-def _segment_capped(name: str) -> Less:
-    return lambda trace, cut: segment_capped(trace, name, cut)
-
-
-def _setting(name: str) -> Value:
-    return lambda trace: int(getattr(trace.configuration, name))
-
-
-def _setting_cut(name: str) -> Less:
-    def less(trace: Trace, cut: int) -> Trace:
-        now = trace.configuration
-        return replace(trace, configuration=replace(now, **{name: getattr(now, name) - cut}))
-
-    return less
-
-
-def _window(index: int) -> Value:
-    return lambda trace: trace.configuration.groups[index].window or 0
-
-
-def _window_cut(index: int) -> Less:
-    def less(trace: Trace, cut: int) -> Trace:
-        groups = list(trace.configuration.groups)
-        groups[index] = replace(groups[index], window=(groups[index].window or 0) - cut)
-        return replace(trace, configuration=replace(trace.configuration, groups=tuple(groups)))
-
-    return less
+def _with(value: Any, path: Path, number: int) -> Any:
+    """The trace, or part of one, with another number at a path."""
+    if not path:
+        return number
+    name, *rest = path
+    if isinstance(name, str):
+        return replace(value, **{name: _with(getattr(value, name), rest, number)})
+    return (*value[:name], _with(value[name], rest, number), *value[name + 1 :])

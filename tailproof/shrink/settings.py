@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
+from spec.geometry import alignment
 from spec.trace import Configuration, Group, Step, Submit, Trace, prompt_length
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Configuration)}
@@ -40,12 +40,6 @@ def features(now: Configuration) -> int:
         )
     )
     return switched
-
-
-def alignment(now: Configuration) -> int:
-    """The alignment L of a layout, in tokens."""
-    shards = [1 if group.kind == "mamba" or group.replicated else now.dcp for group in now.groups]
-    return math.lcm(*(group.block * shard for group, shard in zip(now.groups, shards, strict=True)))
 
 
 def exports(now: Configuration) -> bool:

@@ -9,31 +9,22 @@ used.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import platform
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+
+from tailproof.targets import cache, process
+from tailproof.targets.problems import EnvironmentProblem
 
 LOCKS = Path(__file__).with_name("locks")
 
 _GIB = 1 << 30
-_MINIMUM_PYTHON = (3, 10)
 _MARKER = ".tailproof-complete"
-_PROGRESS_SECONDS = 10.0
-_PATIENCE_SECONDS = 5.0
-
-
-class EnvironmentProblem(Exception):
-    """An environment cannot be named, built or removed; its text is one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,169 +60,64 @@ class Recipe:
     disk: int = 3 * _GIB
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    folder: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "bin" / "python"
-
-    @property
-    def marker(self) -> Path:
-        return self.folder / _MARKER
-
-    @property
-    def log(self) -> Path:
-        return self.folder.with_name(self.folder.name + ".log")
-
-    @property
-    def requirements(self) -> Path:
-        return self.folder.with_name(self.folder.name + ".txt")
-
-    @property
-    def guard(self) -> Path:
-        return self.folder.with_name(self.folder.name + ".lock")
-
-    @property
-    def ready(self) -> bool:
-        return self.marker.is_file() and self.python.exists()
-
-
 def known_targets() -> tuple[str, ...]:
     """Names of the targets that can be built here (`vllm==0.32.0`), in alphabetical order."""
     return tuple(sorted("==".join(path.stem.rsplit("-", 1)) for path in LOCKS.glob("*-*.txt")))
 
 
-def locate(target: str) -> Environment:
-    """Where the environment of `target` is or would be; builds nothing.
+def locate(target: str | Recipe) -> Environment:
+    """Where the environment of a target is or would be; builds nothing.
 
     Raises EnvironmentProblem for a target that has no lock.
     """
-    return located(shipped_recipe(target))
+    recipe = _recipe(target)
+    folder = _folder(recipe)
+    return Environment(recipe.target, _python(folder), _is_ready(folder))
 
 
-def ensure(target: str, progress: Callable[[str], None]) -> Environment:
-    """The environment of `target`, built first when it is missing.
+def ensure(target: str | Recipe, progress: Callable[[str], None]) -> Environment:
+    """The environment of a target, built first when it is missing.
 
     `progress` receives one line at a time: what is being done and for how many seconds already. Callers
     in other processes wait for the first one and use its result. Raises EnvironmentProblem when the
     target has no lock, or when the environment cannot be built; an interrupt ends the build and passes
     through.
     """
-    return built(shipped_recipe(target), progress)
+    recipe = _recipe(target)
+    folder = _folder(recipe)
+    if not _is_ready(folder):
+        _refuse_python(recipe)
+        waiting = f"waiting for another process that builds {folder.name}"
+        with _storage(folder), cache.alone(folder, lambda: progress(waiting)) as guard:
+            # The process that was waited for may have finished the build.
+            if not _is_ready(folder):
+                _build(recipe, folder, guard, progress)
+    return Environment(recipe.target, _python(folder), True)
 
 
-def remove(target: str) -> bool:
-    """Deletes the environment of `target`, finished or not; False when there was none.
+def remove(target: str | Recipe) -> bool:
+    """Deletes the environment of a target, finished or not; False when there was none.
 
     Raises EnvironmentProblem for a target that has no lock, or when the files cannot be deleted.
     """
-    return removed(shipped_recipe(target))
+    folder = _folder(_recipe(target))
+    with _storage(folder):
+        _log(folder).unlink(missing_ok=True)
+        return cache.discarded(folder)
+
+
+def _recipe(target: str | Recipe) -> Recipe:
+    return target if isinstance(target, Recipe) else shipped_recipe(target)
 
 
 def shipped_recipe(target: str) -> Recipe:
-    """The recipe that Tailproof ships for `target`; raises EnvironmentProblem when there is none."""
+    """The recipe that Tailproof ships for a target; raises EnvironmentProblem when there is none."""
     known = known_targets()
     if target not in known:
         raise EnvironmentProblem(f"no environment is known for {target!r}: use one of {', '.join(known)}")
     lock = (LOCKS / f"{_file_name(target)}.txt").read_text(encoding="utf-8")
-    return Recipe(
-        target=target,
-        lock=lock,
-        first=_header(lock, "first"),
-        checks=_header(lock, "check"),
-        pythons=_header(lock, "python"),
-    )
-
-
-def located(recipe: Recipe) -> Environment:
-    """Where the environment of `recipe` is or would be; builds nothing."""
-    layout = _layout(recipe)
-    return Environment(recipe.target, layout.python, layout.ready)
-
-
-def built(recipe: Recipe, progress: Callable[[str], None]) -> Environment:
-    """The environment of `recipe`, built first when it is missing; otherwise as `ensure`."""
-    layout = _layout(recipe)
-    if not layout.ready:
-        _refuse_python(recipe)
-        with _storage(layout), _alone(layout, progress) as guard:
-            # The process that was waited for may have finished the build.
-            if not layout.ready:
-                _build(recipe, layout, guard, progress)
-    return Environment(recipe.target, layout.python, True)
-
-
-def removed(recipe: Recipe) -> bool:
-    """Deletes the environment of `recipe`, finished or not; False when there was none."""
-    layout = _layout(recipe)
-    if not layout.folder.exists():
-        return False
-    with _storage(layout), _alone(layout, _silent):
-        _delete(layout)
-        layout.log.unlink(missing_ok=True)
-    return True
-
-
-def cache_folder() -> Path:
-    """Tailproof's cache folder: $TAILPROOF_CACHE, else tailproof in $XDG_CACHE_HOME or in ~/.cache.
-
-    Raises EnvironmentProblem when no home folder is known.
-    """
-    own = os.environ.get("TAILPROOF_CACHE")
-    if own:
-        return Path(own).absolute()
-    shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if shared.is_absolute():
-        return shared / "tailproof"
-    try:
-        return Path.home() / ".cache" / "tailproof"
-    except RuntimeError as error:
-        raise EnvironmentProblem(f"{error}: set TAILPROOF_CACHE to a folder for environments") from error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m tailproof.targets.environments ensure TARGET` prints the interpreter.
-
-    It also prepares what the store tier needs from the system. When that fails it says so, and the core
-    tier is ready all the same.
-
-    Exit codes: 0 ready, 2 wrong usage, 3 the environment cannot be built, 130 interrupted.
-    """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if len(words) != 2 or words[0] != "ensure":
-        print("usage: python -m tailproof.targets.environments ensure TARGET", file=sys.stderr)
-        return 2
-    try:
-        environment = ensure(words[1], _say)
-        _prepare_store(environment)
-    except EnvironmentProblem as problem:
-        print(problem, file=sys.stderr)
-        return 3
-    except KeyboardInterrupt:
-        print("interrupted: nothing was built; the same command starts again", file=sys.stderr)
-        return 130
-    print(environment.python)
-    return 0
-
-
-def _prepare_store(environment: Environment) -> None:
-    # Not at the top: that module needs this one.
-    from tailproof.targets.libraries import LibraryProblem, prepare_store
-
-    try:
-        prepare_store(environment.python, _say)
-    except LibraryProblem as problem:
-        _say(f"the store tier cannot run, all else can: {problem}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _silent(_line: str) -> None:
-    pass
+    first, checks, pythons = (_header(lock, word) for word in ("first", "check", "python"))
+    return Recipe(target, lock, first, checks, pythons)
 
 
 def _file_name(target: str) -> str:
@@ -249,19 +135,25 @@ def _python_version() -> str:
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def _layout(recipe: Recipe) -> _Layout:
+def _folder(recipe: Recipe) -> Path:
     parts = (recipe.lock, *recipe.first, _python_version(), platform.machine())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
-    return _Layout(cache_folder() / "environments" / f"{_file_name(recipe.target)}-{key}")
+    return cache.cache_folder() / "environments" / f"{_file_name(recipe.target)}-{key}"
+
+
+def _python(folder: Path) -> Path:
+    return folder / "bin" / "python"
+
+
+def _is_ready(folder: Path) -> bool:
+    return (folder / _MARKER).is_file() and _python(folder).exists()
+
+
+def _log(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".log")
 
 
 def _refuse_python(recipe: Recipe) -> None:
-    if sys.version_info < _MINIMUM_PYTHON:
-        least = ".".join(map(str, _MINIMUM_PYTHON))
-        raise EnvironmentProblem(
-            f"{recipe.target} needs Python {least} or newer, this is {_python_version()}:"
-            " run Tailproof with a newer one"
-        )
     if recipe.pythons and _python_version() not in recipe.pythons:
         raise EnvironmentProblem(
             f"{recipe.target} is locked for Python {', '.join(recipe.pythons)}, this is {_python_version()}:"
@@ -270,153 +162,79 @@ def _refuse_python(recipe: Recipe) -> None:
 
 
 @contextlib.contextmanager
-def _storage(layout: _Layout) -> Iterator[None]:
-    parent = layout.folder.parent
+def _storage(folder: Path) -> Iterator[None]:
     try:
-        parent.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         reason = " ".join(str(error).split())
         raise EnvironmentProblem(
-            f"cannot use {parent}: {reason}; set TAILPROOF_CACHE to a folder that can be written"
+            f"cannot use {folder.parent}: {reason}; set TAILPROOF_CACHE to a folder that can be written"
         ) from error
 
 
-@contextlib.contextmanager
-def _alone(layout: _Layout, progress: Callable[[str], None]) -> Iterator[int]:
-    """Holds the lock of one environment; yields its file descriptor."""
-    guard = os.open(layout.guard, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"waiting for another process that builds {layout.folder.name}")
-            fcntl.flock(guard, fcntl.LOCK_EX)
-        yield guard
-    finally:
-        os.close(guard)
-
-
-def _build(recipe: Recipe, layout: _Layout, guard: int, progress: Callable[[str], None]) -> None:
-    _delete(layout)
-    free = shutil.disk_usage(layout.folder.parent).free
+def _build(recipe: Recipe, folder: Path, guard: int, progress: Callable[[str], None]) -> None:
+    _delete(folder)
+    free = shutil.disk_usage(folder.parent).free
     if free < recipe.disk:
         raise EnvironmentProblem(
-            f"{recipe.target} needs {recipe.disk / _GIB:.1f} GiB in {layout.folder.parent},"
+            f"{recipe.target} needs {recipe.disk / _GIB:.1f} GiB in {folder.parent},"
             f" {free / _GIB:.1f} GiB are free: make room or set TAILPROOF_CACHE to another folder"
         )
     started = time.monotonic()
+
+    def say(what: str) -> None:
+        progress(f"{recipe.target}: {what} ({time.monotonic() - started:.0f} s)")
+
+    requirements = folder.with_name(folder.name + ".txt")
     try:
-        layout.requirements.write_text(recipe.lock, encoding="utf-8")
-        with layout.log.open("wb") as log:
-            for step, command in _steps(recipe, layout):
-                _run(recipe, layout, step, command, log, guard, started, progress)
-        _mark(layout)
+        requirements.write_text(recipe.lock, encoding="utf-8")
+        _log(folder).write_bytes(b"")
+        for step, command in _steps(recipe, folder, requirements):
+            _run(recipe.target, folder, step, command, guard, say)
+        cache.write(folder / _MARKER, f"{folder.name}\n".encode())
     finally:
-        layout.requirements.unlink(missing_ok=True)
-        if not layout.ready:
-            _delete(layout)
-    progress(f"{recipe.target}: ready ({time.monotonic() - started:.0f} s)")
+        requirements.unlink(missing_ok=True)
+        if not _is_ready(folder):
+            _delete(folder)
+    say("ready")
 
 
-def _steps(recipe: Recipe, layout: _Layout) -> Iterator[tuple[str, list[str]]]:
+def _steps(recipe: Recipe, folder: Path, requirements: Path) -> Iterator[tuple[str, list[str]]]:
     # -I: the caller's PYTHONPATH and user packages must neither satisfy a requirement nor shadow a module.
-    isolated = [str(layout.python), "-I"]
-    install = [
-        *isolated,
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--no-input",
-        "install",
-        "--progress-bar",
-        "off",
-    ]
-    yield (
-        "creating the virtual environment",
-        [sys.executable, "-I", "-m", "venv", "--clear", str(layout.folder)],
-    )
+    isolated = [str(_python(folder)), "-I"]
+    pip = ["-m", "pip", "--disable-pip-version-check", "--no-input", "install", "--progress-bar", "off"]
+    install = [*isolated, *pip]
+    yield "creating the virtual environment", [sys.executable, "-I", "-m", "venv", "--clear", str(folder)]
     if recipe.first:
         yield f"installing {recipe.first[0]}", [*install, *recipe.first]
     if any(line.strip() and not line.startswith("#") for line in recipe.lock.splitlines()):
-        hashed = ["--no-deps", "--require-hashes", "--requirement", str(layout.requirements)]
+        hashed = ["--no-deps", "--require-hashes", "--requirement", str(requirements)]
         yield "installing the locked packages", [*install, *hashed]
     if recipe.checks:
         yield "importing what was installed", [*isolated, "-c", f"import {', '.join(recipe.checks)}"]
 
 
 def _run(
-    recipe: Recipe,
-    layout: _Layout,
-    step: str,
-    command: list[str],
-    log: IO[bytes],
-    guard: int,
-    started: float,
-    progress: Callable[[str], None],
+    target: str, folder: Path, step: str, command: list[str], guard: int, say: Callable[[str], None]
 ) -> None:
-    progress(f"{recipe.target}: {step} ({time.monotonic() - started:.0f} s)")
-    log.write(f"== {step}\n".encode())
-    log.flush()
-    begin = os.fstat(log.fileno()).st_size
-    # The step inherits the lock: when this process is killed, the next build waits for the orphan instead of
-    # sharing the folder with it.
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, pass_fds=(guard,)
-    )
-    try:
-        while process.poll() is None:
-            try:
-                process.wait(_PROGRESS_SECONDS)
-            except subprocess.TimeoutExpired:
-                progress(f"{recipe.target}: {step} ({time.monotonic() - started:.0f} s)")
-    except BaseException:
-        _end(process)
-        raise
-    if process.returncode:
-        with layout.log.open("rb") as lines:
-            lines.seek(begin)
-            reason = _last_error(lines.read().decode(errors="replace"))
-        raise EnvironmentProblem(
-            f"{recipe.target}: {step} failed (exit code {process.returncode}): {reason}; see {layout.log}"
-        )
+    say(step)
+    with _log(folder).open("ab+") as log:
+        log.write(f"== {step}\n".encode())
+        log.flush()
+        begin = log.tell()
+        # The step inherits the lock: when this process is killed, the next build waits for the orphan instead
+        # of sharing the folder with it.
+        code = process.run(command, log, tick=lambda passed: say(step), holding=(guard,))
+        if code:
+            log.seek(begin)
+            reason = process.last_error(log.read().decode(errors="replace"), ("ERROR:",))
+            raise EnvironmentProblem(
+                f"{target}: {step} failed (exit code {code}): {reason}; see {_log(folder)}"
+            )
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_PATIENCE_SECONDS)
-
-
-def _last_error(output: str) -> str:
-    lines = [line.strip() for line in output.splitlines() if line.strip() and "[notice]" not in line]
-    # pip announces a traceback with "ERROR: Exception:"; what went wrong is then in the last line.
-    errors = [line for line in lines if line.startswith("ERROR:") and line != "ERROR: Exception:"]
-    return (errors or lines or ["no output"])[-1]
-
-
-def _mark(layout: _Layout) -> None:
-    temporary = layout.marker.with_name(layout.marker.name + ".new")
-    with temporary.open("w", encoding="utf-8") as marker:
-        marker.write(f"{layout.folder.name}\n")
-        marker.flush()
-        os.fsync(marker.fileno())
-    os.replace(temporary, layout.marker)
-    folder = os.open(layout.folder, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def _delete(layout: _Layout) -> None:
+def _delete(folder: Path) -> None:
     # The marker goes first, so that a deletion cut short leaves nothing that counts as built.
-    layout.marker.unlink(missing_ok=True)
-    if layout.folder.exists():
-        shutil.rmtree(layout.folder)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
+    (folder / _MARKER).unlink(missing_ok=True)
+    if folder.exists():
+        shutil.rmtree(folder)

@@ -9,14 +9,11 @@ the folder look into it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import os
 import platform
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,16 +26,13 @@ from adapters.mooncake.installation import (
     missing_libraries,
     remedy,
 )
-from tailproof.targets.environments import EnvironmentProblem, cache_folder
+from tailproof.targets import cache, process
+from tailproof.targets.problems import EnvironmentProblem, LibraryProblem
 
 _DOWNLOAD_SECONDS = 120.0
 _UPDATE_SECONDS = 300.0
 _UNPACK_SECONDS = 60.0
 _QUICK = ("-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=20", "-o", "Acquire::https::Timeout=20")
-
-
-class LibraryProblem(Exception):
-    """A library is missing and cannot be fetched; its text is one line that says what to install."""
 
 
 class _StepError(Exception):
@@ -120,21 +114,15 @@ def ensure(programs: Sequence[Path], progress: Callable[[str], None]) -> Path | 
     found = locate(programs)
     if not found.missing:
         return found.folder
-    folder = _folder()
+
+    def good(_: Path) -> bool:
+        return not locate(programs).missing
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
-            found = locate(programs)
-            if found.missing:
-                _refuse_hopeless(found.missing)
-                packages = ", ".join(_packages())
-                progress(f"store tier: fetching {packages}, which this machine lacks")
-                _fetch(programs, folder)
-                found = locate(programs)
+        return cache.placed(_folder(), lambda draft: _fetch(programs, draft, progress), good=good)
     except (OSError, _StepError) as problem:
         reason = " ".join(str(problem).split())
         raise LibraryProblem(_lack(found.missing, f", and fetching it failed: {reason}")) from problem
-    return found.folder
 
 
 def _packages() -> tuple[str, ...]:
@@ -147,7 +135,7 @@ def _folder() -> Path:
         release = platform.freedesktop_os_release()
     system = (release.get("ID", "linux"), release.get("VERSION_ID", ""), platform.machine())
     key = hashlib.sha256("\0".join((*system, *_packages())).encode()).hexdigest()[:12]
-    return cache_folder() / "system" / "-".join((*filter(None, system), key))
+    return cache.cache_folder() / "system" / "-".join((*filter(None, system), key))
 
 
 def _refuse_hopeless(missing: Sequence[str]) -> None:
@@ -162,46 +150,24 @@ def _lack(missing: Sequence[str], why: str = "") -> str:
     return f"{', '.join(missing)} not found{why}: {remedy(missing)}"
 
 
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Only one process at a time fetches; drafts of processes that were killed are removed."""
-    with folder.with_name(folder.name + ".lock").open("a") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        for draft in folder.parent.glob(f"{folder.name}.draft-*"):
-            shutil.rmtree(draft, ignore_errors=True)
-        yield
-
-
-def _fetch(programs: Sequence[Path], folder: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.draft-", dir=folder.parent) as place:
-        draft = Path(place)
-        _download(draft)
-        libraries = draft / "libraries"
-        libraries.mkdir()
-        for archive in sorted(draft.glob("*.deb")):
-            content = draft / archive.stem
-            _run("unpacking", ["dpkg-deb", "--extract", str(archive), str(content)], draft, _UNPACK_SECONDS)
-            for file in sorted(content.rglob("lib*.so*")):
-                # Links are replaced by what they point to: each name is a file of its own.
-                if file.is_file():
-                    shutil.copyfile(file, libraries / file.name)
-        missing = missing_libraries(programs, libraries)
-        if missing:
-            raise LibraryProblem(_lack(missing, f" in {', '.join(_packages())} either"))
-        if folder.exists():
-            # It is there, and yet the programs did not find what they need: a damaged one.
-            shutil.rmtree(folder)
-        _flush(libraries)
-        libraries.rename(folder)
-
-
-def _flush(folder: Path) -> None:
-    for path in (*folder.iterdir(), folder):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _fetch(programs: Sequence[Path], draft: Path, progress: Callable[[str], None]) -> Path:
+    _refuse_hopeless(locate(programs).missing)
+    progress(f"store tier: fetching {', '.join(_packages())}, which this machine lacks")
+    _download(draft)
+    libraries = draft / "libraries"
+    libraries.mkdir()
+    for archive in sorted(draft.glob("*.deb")):
+        content = draft / archive.stem
+        _run("unpacking", ["dpkg-deb", "--extract", str(archive), str(content)], draft, _UNPACK_SECONDS)
+        for file in sorted(content.rglob("lib*.so*")):
+            # Links are replaced by what they point to: each name is a file of its own.
+            if file.is_file():
+                shutil.copyfile(file, libraries / file.name)
+    if missing := missing_libraries(programs, libraries):
+        raise LibraryProblem(_lack(missing, f" in {', '.join(_packages())} either"))
+    for path in (*libraries.iterdir(), libraries):
+        cache.flush(path)
+    return libraries
 
 
 def _download(draft: Path) -> None:
@@ -221,22 +187,13 @@ def _download(draft: Path) -> None:
 
 
 def _run(step: str, command: Sequence[str], folder: Path, seconds: float) -> None:
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C"},
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as problem:
-        raise _StepError(f"{step} took over {seconds:.0f} s") from problem
-    if done.returncode:
-        lines = [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    said = folder / "said"
+    with said.open("wb") as output:
+        try:
+            code = process.run(command, output, seconds=seconds, folder=folder, environment={"LC_ALL": "C"})
+        except subprocess.TimeoutExpired as problem:
+            raise _StepError(f"{step} took over {seconds:.0f} s") from problem
+    if code:
+        lines = [line.strip() for line in said.read_text(errors="replace").splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith(("E: ", "dpkg-deb: error: "))]
-        raise _StepError(f"{step}: {(errors or lines or [f'exit code {done.returncode}'])[0]}")
+        raise _StepError(f"{step}: {(errors or lines or [f'exit code {code}'])[0]}")

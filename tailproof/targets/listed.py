@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import msgspec
 
 from tailproof.targets import environments
+from tailproof.targets.cache import cache_folder, write
 from tailproof.targets.opening import (
     DEFAULT,
     OVERLAYS,
@@ -16,8 +16,8 @@ from tailproof.targets.opening import (
     known_versions,
     open_target,
 )
-from tailproof.targets.versions import SourceProblem, forget
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.versions import forget
 
 
 def listed_targets() -> list[str]:
@@ -37,7 +37,6 @@ def add_target(name: str, progress: Callable[[str], None]) -> None:
     Raises:
         TargetNameError: for a name that means nothing.
         TargetProblem: when it cannot be run here.
-        EnvironmentProblem: when its environment cannot be built.
     """
     opened = open_target(Target.parse(name), progress)
     try:
@@ -61,15 +60,12 @@ def remove_target(name: str) -> bool:
     if target.kind == "installed" and name in environments.known_targets():
         dropped = environments.remove(name)
     elif target.kind == "installed" and target.argument in OVERLAYS:
-        try:
-            dropped = forget(target.argument)
-        except SourceProblem as problem:
-            raise TargetProblem(str(problem)) from problem
+        dropped = forget(target.argument)
     return dropped or name in added
 
 
 def _added() -> list[str]:
-    path = environments.cache_folder() / "targets.json"
+    path = cache_folder() / "targets.json"
     try:
         names = msgspec.json.decode(path.read_bytes(), type=list[str])
         for name in names:
@@ -82,8 +78,4 @@ def _added() -> list[str]:
 
 
 def _write(names: list[str]) -> None:
-    path = environments.cache_folder() / "targets.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".targets.{os.getpid()}.part")
-    draft.write_bytes(msgspec.json.encode(list(dict.fromkeys(names))))
-    draft.replace(path)
+    write(cache_folder() / "targets.json", msgspec.json.encode(list(dict.fromkeys(names))))

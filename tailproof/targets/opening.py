@@ -21,11 +21,12 @@ from spec.trace import Configuration, Trace
 from tailproof.planted.reference import MUTANTS
 from tailproof.planted.reference_store import STORE_MUTANTS
 from tailproof.planted.vllm.catalogue import MutantError, check_name, mutant
-from tailproof.planted.vllm.overlay import installed_package, mutant_overlay
-from tailproof.targets.environments import cache_folder, ensure, known_targets, locate
+from tailproof.targets.environments import ensure, known_targets, locate
 from tailproof.targets.libraries import store_problem
-from tailproof.targets.versions import SourceProblem, fetched, folder_of
-from tailproof.targets.worker import TargetProblem, Worker, outcome_of
+from tailproof.targets.overlay import installed_package, mutant_overlay
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.versions import fetched, folder_of
+from tailproof.targets.worker import Worker, outcome_of
 
 DEFAULT = "vllm==0.32.0"
 # Versions whose Python files run over the environment of the default target.
@@ -167,7 +168,6 @@ def open_target(target: Target, progress: Callable[[str], None]) -> OpenTarget:
 
     Raises:
         TargetProblem: when it cannot be run here.
-        EnvironmentProblem: when its environment cannot be built.
     """
     if target.kind == "reference":
         return ReferenceTarget(target)
@@ -199,7 +199,7 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
     if target.fault:
         python = ensure(DEFAULT, progress).python
         try:
-            folder = mutant_overlay(target.fault, python, cache_folder())
+            folder = mutant_overlay(target.fault, python)
         except MutantError as problem:
             raise TargetProblem(f"{target.name}: {problem}") from problem
         return Worker(target.name, python, "vllm", (folder,))
@@ -211,10 +211,7 @@ def _open_version(target: Target, progress: Callable[[str], None]) -> Worker:
             f"{target.name}: no environment is known for this version (known: {known}); "
             "use vllm@PATH or python:PATH"
         )
-    try:
-        overlay = fetched(target.argument, progress).parent
-    except SourceProblem as problem:
-        raise TargetProblem(str(problem)) from problem
+    overlay = fetched(target.argument, progress).parent
     return Worker(target.name, ensure(DEFAULT, progress).python, "vllm", (overlay,))
 
 

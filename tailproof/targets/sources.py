@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tailproof.targets.environments import known_targets, locate
 from tailproof.targets.opening import Target, TargetNameError
-from tailproof.targets.versions import PACKAGE, SourceProblem, fetched
+from tailproof.targets.problems import SourceProblem
+from tailproof.targets.versions import PACKAGE, fetched
 
 _LOOK_UP = "import importlib.util as u; s = u.find_spec('vllm'); print(s.origin if s and s.origin else '')"
 

@@ -20,8 +20,10 @@ from adapters.codec import trace_document
 from adapters.protocol import Description, Hello, Job, Reply, read_message, write_message
 from spec.observation import Failure, Observation, Outcome
 from spec.trace import NAMES, Trace, TraceError
-from tailproof.targets.environments import cache_folder
+from tailproof.targets.cache import cache_folder, placed
 from tailproof.targets.libraries import store_environment
+from tailproof.targets.problems import TargetProblem
+from tailproof.targets.process import end
 
 START_SECONDS = 300.0
 FIRST_CASE_SECONDS = 180.0
@@ -29,14 +31,6 @@ CASE_SECONDS = 60.0
 _STACK_SECONDS = 3.0
 _ROOT = Path(__file__).resolve().parents[2]
 _SHARED = ("spec", "adapters")
-
-
-class TargetProblem(Exception):
-    """A target could not be run (never a divergence). The text is one line; `detail` may hold more."""
-
-    def __init__(self, message: str, detail: str = "") -> None:
-        super().__init__(message)
-        self.detail = detail
 
 
 def outcome_of(target: str, reply: Reply) -> Outcome:
@@ -59,20 +53,15 @@ def staged_packages() -> Path:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.encode() + b"\0" + (_ROOT / file).read_bytes() + b"\0")
-    folder = cache_folder() / "workers" / digest.hexdigest()[:16]
-    if folder.exists():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(dir=folder.parent))
-    for file in files:
-        (draft / file).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(_ROOT / file, draft / file)
-    try:
-        draft.rename(folder)
-    except OSError:
-        # Another process was faster; its content is the same by construction.
-        shutil.rmtree(draft)
-    return folder
+
+    def make(draft: Path) -> Path:
+        whole = draft / "packages"
+        for file in files:
+            (whole / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(_ROOT / file, whole / file)
+        return whole
+
+    return placed(cache_folder() / "workers" / digest.hexdigest()[:16], make)
 
 
 def _worker_files() -> Iterator[str]:
@@ -166,10 +155,8 @@ class Worker:
 
     def close(self) -> None:
         """Stop the worker."""
-        process, self._process = self._process, None
         self._pending.clear()
-        if process is not None:
-            _end(process)
+        self._stop()
         self._folder.cleanup()
 
     def _ensure_started(self) -> None:
@@ -304,7 +291,7 @@ class Worker:
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            _end(process)
+            end(process)
 
     def _errors(self) -> str:
         with contextlib.suppress(OSError):
@@ -332,14 +319,3 @@ def _listen(
     except (EOFError, OSError, ValueError):
         greeting.put(None)
         replies.put(None)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    # Not before the end of the process: the listening thread holds the stream until then.
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()

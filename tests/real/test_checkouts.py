@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from spec.trace import Configuration, Group, Settle, Submit, Trace, TraceError
-from tailproof.planted.vllm.overlay import installed_package
-from tailproof.targets.environments import EnvironmentProblem, cache_folder, ensure
+from tailproof.targets.cache import cache_folder
+from tailproof.targets.environments import EnvironmentProblem, ensure
 from tailproof.targets.opening import DEFAULT, OVERLAYS, Target, open_target, release_line
+from tailproof.targets.overlay import installed_package
 from tailproof.targets.versions import SourceProblem, fetched
 from tailproof.targets.worker import TargetProblem, Worker, staged_packages
 

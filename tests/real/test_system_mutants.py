@@ -18,15 +18,16 @@ import pytest
 from spec.observation import Outcome
 from spec.trace import Trace
 from tailproof.generate.core import case
-from tailproof.jobs.hunt import hunt
+from tailproof.jobs.search import hunt
 from tailproof.judge.findings import Finding
 from tailproof.judge.lockstep import compare
 from tailproof.known.explain import Known
 from tailproof.known.model import load
-from tailproof.planted.vllm import catalogue, overlay
+from tailproof.planted.vllm import catalogue
 from tailproof.planted.vllm.catalogue import Mutant, all_mutants, moved, mutants_of, records, semantic
 from tailproof.planted.vllm.operators import OPERATORS, edits
-from tailproof.targets.environments import EnvironmentProblem, cache_folder, locate
+from tailproof.targets import overlay
+from tailproof.targets.environments import EnvironmentProblem, locate
 from tailproof.targets.opening import DEFAULT
 from tailproof.targets.worker import Worker
 
@@ -60,7 +61,7 @@ def package(python: Path) -> Path:
 @pytest.fixture(scope="module")
 def control(python: Path) -> Iterator[Worker]:
     """The target on an overlay in which every mutated module is written anew, and nothing changed."""
-    folder = overlay.control_overlay(python, cache_folder())
+    folder = overlay.control_overlay(python)
     with closing(Worker("control", python, "vllm", (folder,))) as worker:
         yield worker
 
@@ -159,7 +160,7 @@ def _plain(line: str) -> str:
 
 
 def test_the_overlay_is_imported_and_compiled_parts_are_found(python: Path, package: Path) -> None:
-    folder = overlay.mutant_overlay("proof-scan-capped", python, cache_folder())
+    folder = overlay.mutant_overlay("proof-scan-capped", python)
     code = (
         "import vllm, vllm.v1.core.kv_cache_coordinator as one, vllm.v1.core.block_pool as two, sys\n"
         "print(vllm.__file__); print(one.__file__); print(two.__file__)\n"
@@ -200,7 +201,7 @@ def _finding(trace: Trace, outcome: Outcome) -> Finding | None:
 
 @pytest.mark.parametrize("key", records().sample)
 def test_the_sample_is_seen_each_by_its_rule(python: Path, key: str) -> None:
-    folder = overlay.mutant_overlay(key, python, cache_folder())
+    folder = overlay.mutant_overlay(key, python)
     # What vLLM learned of the model is kept by the name before the plus.
     with closing(Worker(f"{DEFAULT}+{key}", python, "vllm", (folder,))) as worker:
         hunted = hunt(worker, KNOWN, seed=1, seconds=120, cases=_CASES)

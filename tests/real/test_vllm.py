@@ -9,7 +9,8 @@ from itertools import count, islice
 import pytest
 
 from spec.trace import Configuration
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.jobs import replay
 from tailproof.jobs.fuzz import fuzz
 from tailproof.jobs.seeds import run_seeds

@@ -13,8 +13,9 @@ from adapters.codec import trace_document
 from adapters.protocol import Job
 from adapters.worker import run_job
 from reference.cache import Key, Lookup
-from reference.engine import Plan, SlowEngine
+from reference.engine import SlowEngine
 from reference.history import History
+from reference.plan import Plan
 from reference.publish import Publications
 from reference.session import Fault, SlowSession
 from reference.store_jobs import Place, Tracker

@@ -10,7 +10,8 @@ import pytest
 from reference.oracle import Oracle
 from spec.observation import Counters, Entry, Observation, Outcome
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.lockstep import compare, judge
 from tailproof.judge.step import Step as Judged
 from tailproof.targets.opening import Target, open_target

@@ -12,7 +12,8 @@ from reference.history import History
 from reference.oracle import Oracle
 from spec.observation import Admitted, Entry, Failure, Observation, Scheduled
 from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.lockstep import compare, divergences, judge
 from tailproof.judge.step import Step
 from tailproof.targets import opening as targets

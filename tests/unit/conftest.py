@@ -23,6 +23,14 @@ class Ended:
     err: str
 
     @property
+    def line(self) -> str:
+        """The one line that a refused command said on standard error; nothing else was said."""
+        assert self.out == ""
+        assert self.err.endswith("\n")
+        assert self.err.count("\n") == 1
+        return self.err.rstrip("\n")
+
+    @property
     def document(self) -> dict[str, Any]:
         """What it printed, as JSON."""
         found: dict[str, Any] = json.loads(self.out)

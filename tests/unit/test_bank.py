@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from adapters.codec import trace_document
+from bench.bank import brief, markdown
 from spec.geometry import Geometry
 from spec.observation import Outcome
 from spec.rules import RULES
@@ -201,8 +202,8 @@ def test_the_document() -> None:
 
 def test_the_tables_name_every_case() -> None:
     some = SHIPPED.about(("45614", "#36696"))
-    cells = show.brief(run_bank(["reference"], some, Baseline(), print))
-    text = "\n".join(show.markdown(some, cells, ["reference"]))
+    cells = brief(run_bank(["reference"], some, Baseline(), print))
+    text = "\n".join(markdown(some, cells, ["reference"]))
     assert "| holds | 1 |" in text
     assert "| vllm-project/vllm#45614" in text
     assert "| sgl-project/sglang#36696" in text

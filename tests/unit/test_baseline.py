@@ -84,14 +84,6 @@ def changed(*pairs: tuple[str, str]) -> str:
     return text
 
 
-def one_line(ended: Any) -> str:
-    """The one line that a refused command says."""
-    assert ended.out == ""
-    assert ended.err.count("\n") == 1
-    text: str = ended.err
-    return text.rstrip("\n")
-
-
 def document(name: str) -> dict[str, Any]:
     """A document that was written."""
     found: dict[str, Any] = json.loads(Path(name).read_text())
@@ -124,40 +116,23 @@ def test_a_bad_file_is_refused_in_one_line(
     (folder / "mine.toml").write_text(changed(*pairs))
     ended = tailproof(*words, "reference", "--baseline", folder)
     assert ended.code == 2
-    assert one_line(ended).startswith(f"tailproof: {said}")
+    assert ended.line.startswith(f"tailproof: {said}")
 
 
-def test_a_good_file_is_not_refused(tailproof: Command) -> None:
-    """Negative control of the refusals."""
-    assert tailproof(*FUZZ, "reference", "--cases", "2", "--baseline", base(TEXT)).code == 0
-
-
-def test_a_folder_that_is_not_there_is_refused(tailproof: Command) -> None:
+def test_what_is_not_there_is_refused(tailproof: Command, kept: Path) -> None:
     ended = tailproof(*FUZZ, "reference", "--baseline", "nowhere")
     assert ended.code == 2
-    assert one_line(ended) == "tailproof: nowhere: not a folder of known faults (one TOML file each)"
-    Path("file").write_text("")
-    ended = tailproof(*FUZZ, "reference", "--baseline", "file")
+    assert ended.line == "tailproof: nowhere: not a folder of known faults (one TOML file each)"
+    check = (*CHECK, "reference", *LINE, "--baseline", base(TEXT, traces=(kept,)))
+    trace = Path("base/traces") / kept.name
+    trace.write_text("{")
+    ended = tailproof(*check)
     assert ended.code == 2
-    assert ended.err.startswith("Usage: ")
-
-
-def test_the_trace_of_another_fault_must_be_there(tailproof: Command, kept: Path) -> None:
-    folder = base(TEXT, traces=(kept,))
-    (Path("base/traces") / kept.name).unlink()
-    ended = tailproof(*CHECK, "reference", "--baseline", folder)
+    assert ended.err.splitlines()[-1].startswith(f"tailproof: {trace}: not valid JSON: ")
+    trace.unlink()
+    ended = tailproof(*check)
     assert ended.code == 2
-    assert one_line(ended) == (
-        f"tailproof: base/faults/mine.toml: there is no trace {kept.name!r} in base/traces"
-    )
-
-
-def test_an_unreadable_trace_is_named(tailproof: Command, kept: Path) -> None:
-    folder = base(TEXT, traces=(kept,))
-    (Path("base/traces") / kept.name).write_text("{")
-    ended = tailproof(*CHECK, "reference", *LINE, "--baseline", folder)
-    assert ended.code == 2
-    assert ended.err.splitlines()[-1].startswith(f"tailproof: base/traces/{kept.name}: not valid JSON: ")
+    assert ended.line == f"tailproof: base/faults/mine.toml: there is no trace {kept.name!r} in base/traces"
 
 
 # What a fault explains
@@ -201,6 +176,11 @@ def test_what_it_does_not_explain_is_new(
     found = document("f.json")
     assert found["explained"] == {}
     assert [one["baseline"] for one in found["divergences"]] == [None]
+    # A lost hit leaves the content right, but nothing explains it, so the run ends there.
+    assert (
+        f"\n{found['unjudged']} of {found['steps']} steps were left unjudged behind a finding that lasts\n"
+    ) in ended.out
+    assert 0 < found["unjudged"] < found["steps"]
 
 
 def test_another_fault_is_new_beside_a_known_one(tailproof: Command) -> None:
@@ -212,72 +192,49 @@ def test_another_fault_is_new_beside_a_known_one(tailproof: Command) -> None:
     assert {("LK1", None), ("PM1", None)} <= found
 
 
-def test_what_was_left_unjudged_is_said(tailproof: Command) -> None:
-    ended = tailproof(*FUZZ, "reference+stale-state")
-    found = document("f.json")
-    assert 0 < found["unjudged"] < found["steps"]
-    assert (
-        f"\n{found['unjudged']} of {found['steps']} steps were left unjudged behind a finding that lasts\n"
-    ) in ended.out
-    # A lost hit leaves the content right, but nothing explains it, so the run ends there too.
-    tailproof(*FUZZ, PLANTED)
-    assert document("f.json")["unjudged"] > 0
-
-
 # What a check says of each fault
 
 
-def test_a_fault_that_is_met(tailproof: Command, kept: Path) -> None:
-    ended = tailproof(*CHECK, PLANTED, *LINE, "--baseline", base(TEXT, traces=(kept,)))
-    assert ended.code == 0
-    found = document("c.json")
-    assert [(one["id"], one["verdict"]) for one in found["known"]] == [("mine", "known")]
-    assert found["known"][0]["detail"].startswith(f"{RULE}: ")
-    (mine,) = found["faults"]
-    findings = sum(run["explained"].get("mine", 0) for run in found["fuzz"])
-    assert mine == {
-        "id": "mine",
-        "target": PLANTED,
-        "state": "met",
-        "traces": 1,
-        "findings": findings,
-        "exact": True,
-        "expires": "2999-01-01",
-    }
-    assert [one["rule"] for one in found["verdicts"] if one["verdict"] == "known"] == [RULE]
-    assert re.search(rf"^  mine +{re.escape(PLANTED)} +met +1 +{findings}$", ended.out, re.MULTILINE)
-    assert "what the baseline cannot hold" not in ended.out
-    assert "nothing is broken but what known faults explain" in ended.out.splitlines()[-1]
-
-
-def test_a_fault_that_is_not_met(tailproof: Command, kept: Path) -> None:
-    ended = tailproof(*CHECK, "reference", *LINE, "--baseline", base(TEXT, traces=(kept,)))
-    assert ended.code == 0
-    assert states() == {"mine": "not met"}
-    assert [one["verdict"] for one in document("c.json")["known"]] == ["gone"]
-    assert f"\n  gone: {kept.name} of mine: every rule holds on this trace\n" in ended.out
-    assert not [one for one in document("c.json")["verdicts"] if one["verdict"] == "known"]
-
-
 MENDED = changed(('last = "0.32"', 'last = "0.31"\nmended = true'))
+OLD = changed(("2999-01-01", "2020-01-01"))
+EXPIRED = "on 2020-01-01, so it explains nothing: see to it, or give it a new date"
 
 
-def test_a_fault_that_is_mended(tailproof: Command, kept: Path) -> None:
-    ended = tailproof(*CHECK, "reference", *LINE, "--baseline", base(MENDED, traces=(kept,)))
-    assert ended.code == 0
-    assert states() == {"mine": "mended"}
-    # Nothing to see to.
-    assert "gone: " not in ended.out
-
-
-def test_a_fault_that_is_back(tailproof: Command, kept: Path) -> None:
-    ended = tailproof(*CHECK, PLANTED, *LINE, "--baseline", base(MENDED, traces=(kept,)))
-    assert ended.code == 1
-    assert states() == {"mine": "back"}
-    assert [(one["id"], one["verdict"]) for one in document("c.json")["known"]] == [("mine", "broken")]
-    assert f"\n  broken: {kept.name} of mine: " in ended.out
-    (verdict,) = (one for one in document("c.json")["verdicts"] if one["rule"] == RULE)
-    assert verdict["verdict"] == "broken"
+@pytest.mark.parametrize(
+    ("text", "target", "state", "verdict", "rule"),
+    [
+        (TEXT, PLANTED, "met", "known", "known"),
+        (TEXT, "reference", "not met", "gone", "held"),
+        (MENDED, "reference", "mended", "gone", "held"),
+        (MENDED, PLANTED, "back", "broken", "broken"),
+        (OLD, PLANTED, "expired", "broken", "broken"),
+    ],
+)
+def test_the_state_of_a_fault_is_said(
+    tailproof: Command, kept: Path, text: str, target: str, state: str, verdict: str, rule: str
+) -> None:
+    ended = tailproof(*CHECK, target, *LINE, "--baseline", base(text, traces=(kept,)))
+    assert ended.code == (rule == "broken")
+    found = document("c.json")
+    assert [(one["id"], one["verdict"]) for one in found["known"]] == [("mine", verdict)]
+    assert {one["verdict"] for one in found["verdicts"] if one["rule"] == RULE} == {rule}
+    findings = sum(run["explained"].get("mine", 0) for run in found["fuzz"])
+    assert found["faults"] == [
+        {
+            "id": "mine",
+            "target": target,
+            "state": state,
+            "traces": int(state == "met"),
+            "findings": findings,
+            "exact": True,
+            "expires": "2020-01-01" if state == "expired" else "2999-01-01",
+        }
+    ]
+    row = rf"^  mine +{re.escape(target)} +{state} +{int(state == 'met')} +{findings}"
+    assert re.search(row + (f" +{EXPIRED}$" if state == "expired" else "$"), ended.out, re.MULTILINE)
+    # Of a trace that came to what was due, nothing is said.
+    told = [line for line in ended.out.splitlines() if f"{kept.name} of mine: " in line]
+    assert [line.split(":")[0].strip() for line in told] == ([] if state in ("met", "mended") else [verdict])
 
 
 def test_a_trace_of_a_fault_that_is_back_is_enough(
@@ -290,19 +247,6 @@ def test_a_trace_of_a_fault_that_is_back_is_enough(
     (verdict,) = (one for one in document("c.json")["verdicts"] if one["rule"] == RULE)
     assert verdict["reason"].startswith("known trace of mine: ")
     assert tailproof(*CHECK, "reference", *LINE, "--baseline", folder).code == 0
-
-
-def test_an_expired_fault_is_said_and_explains_nothing(tailproof: Command, kept: Path) -> None:
-    old = changed(("2999-01-01", "2020-01-01"))
-    ended = tailproof(*CHECK, PLANTED, *LINE, "--baseline", base(old, traces=(kept,)))
-    assert ended.code == 1
-    assert states() == {"mine": "expired"}
-    assert re.search(
-        r"^  mine .+ expired +0 +0 +on 2020-01-01, so it explains nothing: see to it, or give it a new date$",
-        ended.out,
-        re.MULTILINE,
-    )
-    assert [one["verdict"] for one in document("c.json")["known"]] == ["broken"]
 
 
 def test_a_trace_that_only_another_fault_explains(tailproof: Command, kept: Path) -> None:

@@ -16,8 +16,9 @@ from reference.oracle import Oracle
 from spec.geometry import Geometry
 from spec.observation import Admitted, Entry, Observation, Scheduled
 from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+from tailproof.cli.documents import fuzz as fuzz_document
 from tailproof.cli.main import cli
-from tailproof.cli.report import fuzz_document, fuzz_lines
+from tailproof.cli.text import fuzz_lines
 from tailproof.generate.core import case
 from tailproof.jobs.fuzz import FuzzReport
 from tailproof.judge.lockstep import compare

@@ -14,7 +14,8 @@ from reference.wrong_lookups import VARIANTS, bounded_by_the_one_before
 from spec.geometry import Geometry
 from spec.rules import RULES
 from spec.trace import Configuration, Group, Submit
-from tailproof.generate.core import Axes, case
+from tailproof.generate.core import case
+from tailproof.generate.drawing import Axes
 from tailproof.judge.lockstep import judge
 from tailproof.judge.step import Step
 from tailproof.targets.opening import Target, open_target

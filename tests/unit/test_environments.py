@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tailproof.targets import environments
+from tailproof.targets import environments, setup
 from tailproof.targets.environments import Environment, EnvironmentProblem, Recipe
 
 BARE = Recipe(target="bare==1", lock="", disk=0)
@@ -33,11 +33,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def built(recipe: Recipe) -> tuple[Environment, list[str]]:
     lines: list[str] = []
-    return environments.built(recipe, lines.append), lines
+    return environments.ensure(recipe, lines.append), lines
 
 
 def half_built(recipe: Recipe) -> Path:
-    folder = environments.located(recipe).python.parents[1]
+    folder = environments.locate(recipe).python.parents[1]
     (folder / "bin").mkdir(parents=True)
     (folder / "bin" / "python").write_text("left over")
     (folder / "rubbish").write_text("left over")
@@ -69,9 +69,9 @@ def builder(recipe: Recipe) -> subprocess.Popen[str]:
         # A process started in the background may inherit an ignored SIGINT.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         recipe = environments.Recipe(target=sys.argv[1], lock=sys.argv[2], disk=0)
-        print(environments.built(recipe, lambda line: print(line, flush=True)).python)
+        print(environments.ensure(recipe, lambda line: print(line, flush=True)).python)
     """
-    root = Path(environments.__file__).parents[1]
+    root = Path(environments.__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), recipe.target, recipe.lock],
         stdout=subprocess.PIPE,
@@ -82,7 +82,7 @@ def builder(recipe: Recipe) -> subprocess.Popen[str]:
 
 
 def wait_for_folder(recipe: Recipe) -> Path:
-    folder = environments.located(recipe).python.parents[1]
+    folder = environments.locate(recipe).python.parents[1]
     for _ in range(600):
         if folder.exists():
             return folder
@@ -91,7 +91,7 @@ def wait_for_folder(recipe: Recipe) -> Path:
 
 
 def is_locked(recipe: Recipe) -> bool:
-    folder = environments.located(recipe).python.parents[1]
+    folder = environments.locate(recipe).python.parents[1]
     with folder.with_name(folder.name + ".lock").open("a") as guard:
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -101,7 +101,7 @@ def is_locked(recipe: Recipe) -> bool:
 
 
 def test_builds_once_and_then_reuses(cache: Path) -> None:
-    assert environments.located(BARE).ready is False
+    assert environments.locate(BARE).ready is False
     first, lines = built(BARE)
     assert first.ready
     assert first.python.is_relative_to(cache)
@@ -109,53 +109,81 @@ def test_builds_once_and_then_reuses(cache: Path) -> None:
     assert lines[0] == "bare==1: creating the virtual environment (0 s)"
     assert re.fullmatch(r"bare==1: ready \(\d+ s\)", lines[-1])
     assert built(BARE) == (first, [])
-    assert environments.located(BARE) == first
+    assert environments.locate(BARE) == first
 
 
-def test_half_built_folder_is_rebuilt() -> None:
-    folder = half_built(BARE)
-    assert environments.located(BARE).ready is False
+@pytest.mark.parametrize("lost", ["marker", "interpreter"])
+def test_what_is_not_whole_is_rebuilt(lost: str) -> None:
+    if lost == "marker":
+        folder = half_built(BARE)
+    else:
+        environment = built(BARE)[0]
+        environment.python.unlink()
+        folder = environment.python.parents[1]
+        (folder / "rubbish").touch()
+    assert environments.locate(BARE).ready is False
     environment, lines = built(BARE)
     assert lines
-    assert environment.ready
     assert not (folder / "rubbish").exists()
     assert subprocess.run([environment.python, "-c", "pass"], check=False).returncode == 0
 
 
-def test_lost_interpreter_is_rebuilt() -> None:
-    environment, _ = built(BARE)
-    environment.python.unlink()
-    assert environments.located(BARE).ready is False
-    assert built(BARE)[0].python.exists()
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (
+            dataclasses.replace(BARE, disk=1 << 50),
+            r"needs 1048576\.0 GiB .* make room or set TAILPROOF_CACHE",
+        ),
+        (
+            dataclasses.replace(BARE, pythons=("2.7",)),
+            r"locked for Python 2\.7, this is 3\.\d+: run Tailproof with",
+        ),
+        (BARE, "set TAILPROOF_CACHE to a folder that can be written"),
+    ],
+)
+def test_what_cannot_be_built_says_what_to_do(cache: Path, recipe: Recipe, said: str) -> None:
+    if recipe is BARE:
+        cache.write_text("a file in the way")
+    with pytest.raises(EnvironmentProblem, match=said):
+        built(recipe)
+    assert environments.locate(recipe).ready is False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_build_that_was_broken_off_is_repeated(number: signal.Signals) -> None:
+    process = builder(BARE)
+    folder = wait_for_folder(BARE)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert environments.locate(BARE).ready is False
+    # Every step holds the lock as long as it lives: a free lock shows that an interrupt left none behind.
+    assert is_locked(BARE) == (number == signal.SIGKILL)
+    assert folder.exists() == (number == signal.SIGKILL)
+    environment, lines = built(BARE)
+    assert lines[0].startswith("waiting for another process") == (number == signal.SIGKILL)
+    assert subprocess.run([environment.python, "-c", "pass"], check=False).returncode == 0
 
 
 def test_removal_leaves_nothing_that_counts_as_built() -> None:
-    assert environments.removed(BARE) is False
+    assert environments.remove(BARE) is False
     folder = half_built(BARE)
     (folder / ".tailproof-complete").write_text("")
-    assert environments.located(BARE).ready
-    assert environments.removed(BARE) is True
+    assert environments.locate(BARE).ready
+    assert environments.remove(BARE) is True
     assert not folder.exists()
-    assert environments.located(BARE).ready is False
+    assert environments.locate(BARE).ready is False
 
 
 def test_every_ingredient_has_its_own_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    places = {environments.located(BARE).python}
-    places.add(environments.located(dataclasses.replace(BARE, lock="# changed\n")).python)
-    places.add(environments.located(dataclasses.replace(BARE, first=("torch==2.13.0",))).python)
+    places = {environments.locate(BARE).python}
+    places.add(environments.locate(dataclasses.replace(BARE, lock="# changed\n")).python)
+    places.add(environments.locate(dataclasses.replace(BARE, first=("torch==2.13.0",))).python)
     monkeypatch.setattr("platform.machine", lambda: "another")
-    places.add(environments.located(BARE).python)
+    places.add(environments.locate(BARE).python)
     assert len(places) == 4
     assert all(re.fullmatch(r"bare-1-[0-9a-f]{12}", place.parents[1].name) for place in places)
-
-
-def test_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("TAILPROOF_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert environments.cache_folder() == tmp_path / "xdg" / "tailproof"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert environments.cache_folder() == tmp_path / "home" / ".cache" / "tailproof"
 
 
 def test_unknown_target_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,8 +191,8 @@ def test_unknown_target_names_the_known_ones(capsys: pytest.CaptureFixture[str])
         with pytest.raises(EnvironmentProblem) as caught:
             act("vllm==9.9")
         assert str(caught.value) == "no environment is known for 'vllm==9.9': use one of vllm==0.32.0"
-    assert environments.main(["ensure", "vllm==9.9"]) == 3
-    assert environments.main(["ensure"]) == 2
+    assert setup.main(["vllm==9.9"]) == 3
+    assert setup.main([]) == 2
     assert "use one of vllm==0.32.0" in capsys.readouterr().err
 
 
@@ -185,7 +213,19 @@ def test_locked_packages_are_installed_with_their_hash(
     tampered = dataclasses.replace(good, lock=good.lock.replace(digest, 64 * "0"))
     with pytest.raises(EnvironmentProblem, match="installing the locked packages failed"):
         built(tampered)
-    assert environments.located(tampered).ready is False
+    assert environments.locate(tampered).ready is False
+
+    missing = dataclasses.replace(BARE, lock=MISSING)
+    with pytest.raises(EnvironmentProblem) as caught:
+        built(missing)
+    folder = environments.locate(missing).python.parents[1]
+    log = folder.with_name(folder.name + ".log")
+    assert str(caught.value) == (
+        "bare==1: installing the locked packages failed (exit code 1): "
+        f"ERROR: No matching distribution found for no-such-package-for-tailproof==1.0; see {log}"
+    )
+    assert "Could not find a version" in log.read_text()
+    assert not folder.exists()
 
     unhashed = dataclasses.replace(good, lock="tailproof-small==1.0\n")
     with pytest.raises(EnvironmentProblem, match="installing the locked packages failed"):
@@ -194,72 +234,14 @@ def test_locked_packages_are_installed_with_their_hash(
     unimportable = dataclasses.replace(good, target="unimportable==1", checks=("tailproof_absent",))
     with pytest.raises(EnvironmentProblem, match=r"importing what was installed failed.*'tailproof_absent'"):
         built(unimportable)
-    assert environments.located(unimportable).ready is False
-
-
-def test_failing_installation_is_one_line_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    recipe = dataclasses.replace(BARE, lock=MISSING)
-    with pytest.raises(EnvironmentProblem) as caught:
-        built(recipe)
-    folder = environments.located(recipe).python.parents[1]
-    log = folder.with_name(folder.name + ".log")
-    assert str(caught.value) == (
-        "bare==1: installing the locked packages failed (exit code 1): "
-        f"ERROR: No matching distribution found for no-such-package-for-tailproof==1.0; see {log}"
-    )
-    assert "Could not find a version" in log.read_text()
-    assert not folder.exists()
-    assert environments.located(recipe).ready is False
-
-
-def test_too_little_disk_says_what_to_do(cache: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match=r"needs 1048576\.0 GiB .* make room or set TAILPROOF_CACHE"):
-        built(dataclasses.replace(BARE, disk=1 << 50))
-
-
-def test_wrong_python_says_which_would_do() -> None:
-    with pytest.raises(
-        EnvironmentProblem, match=r"locked for Python 2\.7, this is 3\.\d+: run Tailproof with"
-    ):
-        built(dataclasses.replace(BARE, pythons=("2.7",)))
-
-
-def test_unusable_cache_folder_says_what_to_do(cache: Path) -> None:
-    cache.write_text("a file in the way")
-    with pytest.raises(EnvironmentProblem, match="set TAILPROOF_CACHE to a folder that can be written"):
-        built(BARE)
-
-
-def test_interrupted_build_is_never_used() -> None:
-    process = builder(BARE)
-    folder = wait_for_folder(BARE)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert not folder.exists()
-    assert environments.located(BARE).ready is False
-    # Every step holds the lock as long as it lives, so a free lock shows that none was left behind.
-    assert not is_locked(BARE)
-
-
-def test_killed_build_is_waited_for_and_repeated() -> None:
-    process = builder(BARE)
-    wait_for_folder(BARE)
-    process.kill()
-    process.communicate(timeout=60)
-    assert environments.located(BARE).ready is False
-    assert is_locked(BARE), "the orphaned step no longer holds the lock"
-    environment, lines = built(BARE)
-    assert lines[0].startswith("waiting for another process")
-    assert subprocess.run([environment.python, "-c", "pass"], check=False).returncode == 0
+    assert environments.locate(unimportable).ready is False
 
 
 def test_concurrent_callers_build_once() -> None:
     processes = [builder(BARE), builder(BARE)]
     outputs = [process.communicate(timeout=120)[0].splitlines() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    python = str(environments.located(BARE).python)
+    python = str(environments.locate(BARE).python)
     assert [lines[-1] for lines in outputs] == [python, python]
     assert sum("creating the virtual environment (0 s)" in line for lines in outputs for line in lines) == 1
     assert sum(line.startswith("waiting for") for lines in outputs for line in lines) <= 1

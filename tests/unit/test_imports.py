@@ -1,8 +1,10 @@
-"""Who may import whom: the table of the design's house, checked on every file, with a plant for each rule."""
+"""Who may import whom: packages of others by the table here, our own by the order in pyproject.toml."""
 
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -53,6 +55,8 @@ TABLE: dict[str, Allowed] = {
         always=("spec", "reference", "proofs", "adapters", "click", "msgspec"),
         lazily=("torch", "z3", "hypothesis"),
     ),
+    "tailproof/cli": Allowed(always=("proofs", "spec", "adapters", "click", "jinja2", "msgspec")),
+    "tailproof/targets": Allowed(always=("spec", "reference", "adapters", "msgspec", "platformdirs")),
 }
 
 
@@ -235,6 +239,8 @@ VIOLATIONS = [
     ),
     ("tailproof/plant.py", "class Late:\n    import torch", "torch when it is imported"),
     ("tailproof/plant.py", "import jinja2", "jinja2"),
+    ("tailproof/cli/plant.py", "from reference import cache", "reference.cache"),
+    ("tailproof/targets/plant.py", "import click", "click"),
     ("tailproof/deep/plant.py", "import pytest", "pytest"),
     ("spec/plant.py", "import importlib\nimportlib.import_module('torch')", "torch"),
     ("spec/plant.py", "__import__('vllm.v1')", "vllm.v1"),
@@ -296,3 +302,33 @@ def test_a_missing_docstring_is_reported(tmp_path: Path, text: str, problem: str
     (tmp_path / "spec").mkdir()
     (tmp_path / "spec" / "plant.py").write_text(text, encoding="utf-8")
     assert docstring_problems(tmp_path) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "said"),
+    [
+        ("spec/plant.py", "import spec.trace", ""),
+        ("tailproof/judge/plant.py", "import tailproof.known.model", "judge is not allowed to import"),
+        ("tailproof/planted/plant.py", "import tailproof.targets.cache", "planted is not allowed to import"),
+        ("reference/plant.py", "import tailproof.judge.step", "reference is not allowed to import"),
+        ("spec/trace.py", "import spec.geometry", "No cycles are allowed in spec"),
+        (
+            "tailproof/shrink/settings.py",
+            "import tailproof.shrink.search",
+            "No cycles are allowed in tailproof",
+        ),
+    ],
+)
+def test_the_import_order_is_kept(tmp_path: Path, path: str, line: str, said: str) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for file, _ in trees(ROOT):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / file, tmp_path / file)
+    with (tmp_path / path).open("a", encoding="utf-8") as plant:
+        plant.write(f"\n{line}\n")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()"]
+    ended = subprocess.run(
+        [*command, "--no-logo", "--no-cache"], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert (ended.returncode == 0) == (not said), ended.stdout
+    assert said in ended.stdout

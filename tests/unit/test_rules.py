@@ -17,7 +17,7 @@ from proofs.wrong import WRONG
 from spec.rules import ORDER, RULES, Rule
 from spec.trace import TraceError
 from tailproof.cli.options import known_rules
-from tailproof.cli.rules import Place, missing, places, rule_lines, rules_document
+from tailproof.cli.rules import Place, Places, places, rule_lines, rules_document
 from tailproof.judge import step
 from tailproof.judge.step import Step, exercises, judges
 from tailproof.known import model
@@ -33,6 +33,21 @@ PLANTED = Rule(
     tiers=("core",),
     faults=("leaks-block",),
 )
+
+
+def missing(rule: Rule, found: Places) -> list[str]:
+    """What a rule must have and has not: what defines it; each theorem a wrong variant; where a tier observes
+    it, a comparison, what counts it as exercised, and a fault planted for that tier."""
+    lacks = [] if found.definition else ["definition"]
+    if not rule.theorems and not rule.tiers:
+        lacks.append("theorem or comparison")
+    lacks.extend(f"wrong variant of {theorem.name}" for theorem in found.theorems if not theorem.wrong)
+    if rule.tiers and not found.comparisons:
+        lacks.append("comparison")
+    if rule.tiers and not found.exercised:
+        lacks.append("exercised")
+    lacks.extend(f"planted fault of tier {tier}" for tier in rule.tiers if not found.planted[tier])
+    return lacks
 
 
 def shown(*ids: str) -> list[str]:

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
 from adapters.mooncake import installation
 from adapters.mooncake.installation import ServerError, library_path, missing_libraries, remedy
-from tailproof.targets import environments
-from tailproof.targets import libraries as system_libraries
+from tailproof.targets import environments, libraries, setup
 from tailproof.targets.environments import Environment
 from tailproof.targets.libraries import (
     Libraries,
@@ -47,7 +43,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     packages = {LIBRARY: ("tailproof-q", "tailproof-r")}
     monkeypatch.setattr(installation, "SYSTEM_PACKAGES", packages)
-    monkeypatch.setattr(system_libraries, "SYSTEM_PACKAGES", packages)
+    monkeypatch.setattr(libraries, "SYSTEM_PACKAGES", packages)
     return tmp_path / "cache"
 
 
@@ -189,40 +185,87 @@ def test_the_callers_own_folders_count(
     assert locate([program]) == Libraries(None, (LIBRARY,))
 
 
-def test_what_the_machine_has_is_not_fetched(cache: Path, sources: Sources) -> None:
+def test_a_missing_library_is_fetched_once_and_again_when_damaged(
+    program: Path, cache: Path, sources: Sources
+) -> None:
     assert ensure([Path(sys.executable)], no_line) is None
-    assert sources.asked() == []
     assert not cache.exists()
-
-
-def test_a_missing_library_is_fetched_once(program: Path, cache: Path, sources: Sources) -> None:
     lines: list[str] = []
     folder = ensure([program], lines.append)
     assert lines == ["store tier: fetching tailproof-q, tailproof-r, which this machine lacks"]
     assert sources.asked() == ["download tailproof-q tailproof-r"]
     assert folder is not None
     assert folder.parent == cache / "system"
-    assert locate([program]) == Libraries(folder)
-    assert left(cache) == [folder.name]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        LIBRARY,
-        f"{LIBRARY}.0.1",
-        "libr.so.1",
-        "libr.so.1.0.1",
-    ]
-    assert not any(path.is_symlink() for path in folder.iterdir())
+    names = {LIBRARY, f"{LIBRARY}.0.1", "libr.so.1", "libr.so.1.0.1"}
+    assert {path.name for path in folder.iterdir() if not path.is_symlink()} == names
     assert ensure([program], no_line) == folder
-
-
-def test_a_damaged_folder_is_fetched_again(program: Path, cache: Path, sources: Sources) -> None:
-    folder = ensure([program], lambda _line: None)
-    assert folder is not None
     (folder / LIBRARY).write_bytes(b"")
     assert locate([program]).missing == (LIBRARY,)
-    assert ensure([program], lambda _line: None) == folder
+    assert ensure([program], lines.append) == folder
     assert locate([program]) == Libraries(folder)
     assert len(sources.asked()) == 2
     assert left(cache) == [folder.name]
+
+
+@pytest.mark.parametrize(
+    ("script", "package", "said"),
+    [
+        pytest.param(
+            'echo "W: no matter"; echo "E: Could not resolve host"; exit 100',
+            None,
+            ", and fetching it failed: reading the package lists: E: Could not resolve host: {remedy}",
+            id="no network",
+        ),
+        pytest.param("", b"no package", ", and fetching it failed: unpacking: ", id="broken package"),
+        pytest.param("", b"", " in tailproof-q, tailproof-r either: {remedy}", id="not in the package"),
+        pytest.param(
+            '[ "${*%update}" != "$*" ] || exec sleep 60',
+            None,
+            ", and fetching it failed: downloading took over 0 s: {remedy}",
+            id="slow",
+        ),
+    ],
+)
+def test_a_fetch_that_fails_is_one_line_and_leaves_nothing(
+    program: Path,
+    cache: Path,
+    sources: Sources,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    package: bytes | None,
+    said: str,
+) -> None:
+    if "sleep" in script:
+        monkeypatch.setattr(libraries, "_DOWNLOAD_SECONDS", 0.2)
+    sources.say(script)
+    file = sources.folder / "tailproof-q_1_all.deb"
+    if package is not None:
+        file.unlink()
+        file.write_bytes(package) if package else None
+    with pytest.raises(LibraryProblem) as caught:
+        ensure([program], lambda _line: None)
+    assert one_line(caught.value).startswith(f"{LIBRARY} not found" + said.format(remedy=remedy([LIBRARY])))
+    assert left(cache) == []
+
+
+@pytest.mark.parametrize("why", ["no package", "no apt", "no room"])
+def test_what_cannot_be_fetched_is_not_asked_for(
+    program: Path, cache: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    said = f"and without apt-get nothing can be fetched: {remedy([LIBRARY])}"
+    if why == "no package":
+        for module in (installation, libraries):
+            monkeypatch.setattr(module, "SYSTEM_PACKAGES", {})
+        said = f"{LIBRARY} not found: install the system package that has {LIBRARY}"
+    elif why == "no apt":
+        monkeypatch.setattr(shutil, "which", lambda _name: None)
+    else:
+        cache.write_text("a file in the way")
+        said = "and fetching it failed: "
+    with pytest.raises(LibraryProblem) as caught:
+        ensure([program], no_line)
+    assert said in one_line(caught.value)
+    assert sources.asked() == []
 
 
 def test_outdated_lists_are_renewed_for_this_download_only(
@@ -237,125 +280,6 @@ def test_outdated_lists_are_renewed_for_this_download_only(
     options = (sources.folder / "asked").read_text().splitlines()
     assert "Dir::State::lists" not in options[0]
     assert all(f"Dir::State::lists={cache}" in line for line in options[1:])
-
-
-def test_a_failed_download_is_one_line_and_leaves_nothing(
-    program: Path, cache: Path, sources: Sources
-) -> None:
-    sources.say('echo "W: no matter"; echo "E: Could not resolve host"; exit 100')
-    with pytest.raises(LibraryProblem) as caught:
-        ensure([program], lambda _line: None)
-    assert one_line(caught.value) == (
-        f"{LIBRARY} not found, and fetching it failed: reading the package lists: E: Could not resolve host:"
-        f" {remedy([LIBRARY])}"
-    )
-    assert left(cache) == []
-
-
-def test_a_broken_package_leaves_nothing(program: Path, cache: Path, sources: Sources) -> None:
-    (sources.folder / "tailproof-q_1_all.deb").write_bytes(b"no package")
-    with pytest.raises(LibraryProblem, match="and fetching it failed: unpacking: "):
-        ensure([program], lambda _line: None)
-    assert left(cache) == []
-
-
-def test_packages_without_the_library_leave_nothing(program: Path, cache: Path, sources: Sources) -> None:
-    (sources.folder / "tailproof-q_1_all.deb").unlink()
-    with pytest.raises(LibraryProblem, match=f"{LIBRARY} not found in tailproof-q, tailproof-r either: "):
-        ensure([program], lambda _line: None)
-    assert left(cache) == []
-
-
-def test_a_slow_download_is_given_up(
-    program: Path, cache: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(system_libraries, "_DOWNLOAD_SECONDS", 0.2)
-    sources.say('[ "${*%update}" != "$*" ] || exec sleep 60')
-    with pytest.raises(LibraryProblem, match="downloading took over 0 s"):
-        ensure([program], lambda _line: None)
-    assert left(cache) == []
-
-
-def test_a_library_that_no_package_is_known_for_is_not_fetched(
-    program: Path, sources: Sources, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(installation, "SYSTEM_PACKAGES", {})
-    monkeypatch.setattr(system_libraries, "SYSTEM_PACKAGES", {})
-    with pytest.raises(LibraryProblem) as caught:
-        ensure([program], no_line)
-    assert one_line(caught.value) == (f"{LIBRARY} not found: install the system package that has {LIBRARY}")
-    assert sources.asked() == []
-
-
-def test_without_apt_a_line_says_what_to_install(
-    program: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _name: None)
-    with pytest.raises(LibraryProblem) as caught:
-        ensure([program], no_line)
-    assert one_line(caught.value) == (
-        f"{LIBRARY} not found, and without apt-get nothing can be fetched: {remedy([LIBRARY])}"
-    )
-    assert left(cache) == []
-
-
-def test_a_cache_that_cannot_be_written_is_one_line(program: Path, cache: Path, sources: Sources) -> None:
-    cache.write_text("a file in the way")
-    with pytest.raises(LibraryProblem, match=f"{LIBRARY} not found, and fetching it failed: .*install the"):
-        ensure([program], lambda _line: None)
-
-
-def test_an_interrupted_or_killed_fetch_is_never_used(
-    program: Path, cache: Path, sources: Sources, tmp_path: Path
-) -> None:
-    script = f"""
-        import signal, sys
-        from pathlib import Path
-        from adapters.mooncake import installation
-        from tailproof.targets.opening import libraries as system_libraries
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        packages = {{"{LIBRARY}": ("tailproof-q", "tailproof-r")}}
-        installation.SYSTEM_PACKAGES = system_libraries.SYSTEM_PACKAGES = packages
-        system_libraries.ensure([Path(sys.argv[1])], lambda line: None)
-    """
-    sources.say(f"touch '{tmp_path}/downloading'; sleep 3")
-    for number, drafts in ((signal.SIGINT, 0), (signal.SIGKILL, 1)):
-        (tmp_path / "downloading").unlink(missing_ok=True)
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(script), str(program)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(Path(environments.__file__).parents[1])},
-        )
-        for _ in range(600):
-            if (tmp_path / "downloading").exists():
-                break
-            time.sleep(0.05)
-        process.send_signal(number)
-        process.wait(60)
-        assert process.returncode != 0
-        assert len(left(cache)) == drafts
-        assert locate([program]).missing == (LIBRARY,)
-    sources.say("")
-    folder = ensure([program], lambda _line: None)
-    assert folder is not None
-    assert left(cache) == [folder.name]
-
-
-def test_two_at_once_fetch_once(program: Path, sources: Sources) -> None:
-    sources.say("sleep 0.3")
-    folders: list[Path | None] = []
-    threads = [
-        threading.Thread(target=lambda: folders.append(ensure([program], lambda _line: None)))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(folders) == 3
-    assert len(set(folders)) == 1
-    assert len(sources.asked()) == 1
 
 
 @pytest.fixture
@@ -390,7 +314,7 @@ def test_setting_up_goes_on_when_the_store_tier_cannot(
 ) -> None:
     monkeypatch.setattr(environments, "ensure", lambda name, progress: Environment(name, python, True))
     sources.say('echo "E: no network"; exit 100')
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     said = capsys.readouterr()
     assert said.out == f"{python}\n"
     assert said.err.splitlines()[1:] == [
@@ -398,9 +322,9 @@ def test_setting_up_goes_on_when_the_store_tier_cannot(
         f" reading the package lists: E: no network: {remedy([LIBRARY])}"
     ]
     sources.say("")
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     assert capsys.readouterr().err == (
         "store tier: fetching tailproof-q, tailproof-r, which this machine lacks\n"
     )
-    assert environments.main(["ensure", "vllm==0.32.0"]) == 0
+    assert setup.main(["vllm==0.32.0"]) == 0
     assert capsys.readouterr().err == ""

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from spec.rules import RULES
-from tailproof.planted.vllm import catalogue, overlay
+from tailproof.planted.vllm import catalogue
 from tailproof.planted.vllm.catalogue import MutantError, check_name, function_of, mutant, records, semantic
 from tailproof.planted.vllm.operators import OPERATORS, Edit, edits
 from tailproof.planted.vllm.patterns import PlaceError, replaced
 from tailproof.planted.vllm.walking import Place, written
+from tailproof.targets import overlay
 
 OURS = '''
 class Box:
@@ -179,6 +180,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (home / file).write_text(OURS, encoding="utf-8")
     (home / "v1" / "__pycache__").mkdir()
     only = {"Box.fill": catalogue.Function("v1/box.py", "Box.fill", "core")}
+    monkeypatch.setenv("TAILPROOF_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(catalogue, "functions", lambda: only)
     monkeypatch.setattr(catalogue, "semantic", dict)
     return tmp_path / "environment" / "bin" / "python"
@@ -210,7 +212,7 @@ def test_a_mutant_whose_text_is_that_of_the_original_is_refused(python: Path) ->
 
 
 def test_only_the_mutated_file_and_the_folders_above_it_are_real(python: Path, tmp_path: Path) -> None:
-    made = overlay.mutant_overlay("Box.fill:compare:1", python, tmp_path / "cache")
+    made = overlay.mutant_overlay("Box.fill:compare:1", python)
     # On a worker's path a colon ends a folder's name.
     assert made.name.startswith("Box.fill-compare-1-")
     assert {path.relative_to(made).as_posix(): path.is_symlink() for path in sorted(made.rglob("*"))} == {
@@ -221,18 +223,18 @@ def test_only_the_mutated_file_and_the_folders_above_it_are_real(python: Path, t
         "vllm/v1/__init__.py": True,
         "vllm/v1/box.py": False,
     }
-    assert [path.name for path in made.parent.iterdir()] == [made.name]
+    assert [path for path in made.parent.iterdir() if path.is_dir()] == [made]
     (made / "mark").touch()
-    assert overlay.mutant_overlay("Box.fill:compare:1", python, tmp_path / "cache") == made
+    assert overlay.mutant_overlay("Box.fill:compare:1", python) == made
     assert (made / "mark").exists()
-    assert overlay.mutant_overlay("Box.fill:compare:2", python, tmp_path / "cache") != made
+    assert overlay.mutant_overlay("Box.fill:compare:2", python) != made
 
 
 def test_a_folder_that_cannot_be_made_whole_is_not_there(python: Path, tmp_path: Path) -> None:
     package = overlay.installed_package(python)
     with pytest.raises(MutantError, match=r"holds no nowhere$"):
-        overlay.overlay(package, tmp_path, "one", {"v1/nowhere": "", "v1/box.py": ""})
-    assert list((tmp_path / "mutants").iterdir()) == []
+        overlay.overlay(package, "one", {"v1/nowhere": "", "v1/box.py": ""})
+    assert [path.name for path in (tmp_path / "cache" / "mutants").iterdir() if path.is_dir()] == []
 
 
 def test_an_interpreter_without_the_package_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 from adapters.protocol import Description
 from spec.observation import Outcome
 from spec.trace import Trace, TraceError
-from tailproof.cli import report
+from tailproof.cli import documents
+from tailproof.cli import text as shown
 from tailproof.jobs import seeds
 from tailproof.targets import listed as registry
 from tailproof.targets import opening as targets
@@ -94,9 +95,9 @@ def test_the_list_tells_what_can_be_added() -> None:
     names = registry.listed_targets()
     assert names == [DEFAULT, "reference", "reference+no-drop"]
     assert registry.known_but_not_listed() == [f"vllm=={one}" for one in OVERLAYS]
-    lines = list(report.target_lines(names, registry.known_but_not_listed()))
+    lines = list(shown.target_lines(names, registry.known_but_not_listed()))
     assert f"can be added: {', '.join(f'vllm=={one}' for one in OVERLAYS)}" in lines
-    assert not any(line.startswith("can be added") for line in report.target_lines(names))
+    assert not any(line.startswith("can be added") for line in shown.target_lines(names))
 
 
 @pytest.mark.parametrize("text", ["vllm==0.32.0", "0.32.0", "0.32", "vllm==0.32"])
@@ -212,7 +213,7 @@ def test_one_target_that_cannot_run_leaves_the_others_their_columns(monkeypatch:
     found = matrix(monkeypatch, "reference", "vllm==0.30.0", "vllm==0.29.0")
     assert found.problems == {"vllm==0.30.0": "vllm==0.30.0 needs a newer Python"}
     assert found.exit_code == 3
-    lines = list(report.seed_lines(found.results, found.problems))
+    lines = list(shown.seed_lines(found.results, found.problems))
     head = lines[0].split()
     assert head == ["case", "U", "B", "P", "EAGLE", "spec", "reference", "vllm==0.29.0"]
     assert "could not run: vllm==0.30.0 needs a newer Python" in lines
@@ -220,7 +221,7 @@ def test_one_target_that_cannot_run_leaves_the_others_their_columns(monkeypatch:
     cells = {line.split()[0]: line.split()[-1] for line in lines[1:10]}
     assert cells["lookup-capped-below-proof"] == "6912"
     assert cells["lookup-capped-below-proof-exports"] == "-"
-    document = report.seed_document(found.results, found.problems)
+    document = documents.seeds(found.results, found.problems)
     assert list(document["problems"]) == ["vllm==0.30.0"]
     exports = next(one for one in document["cases"] if one["id"] == "cap-applied-twice-exports")
     assert exports["observed"] == {"reference": 7168, "vllm==0.29.0": None}
@@ -230,7 +231,7 @@ def test_one_target_that_cannot_run_leaves_the_others_their_columns(monkeypatch:
 def test_a_wrong_hit_wins_over_a_target_that_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found = matrix(monkeypatch, "reference+scan-capped", "vllm==0.30.0")
     assert found.exit_code == 1
-    lines = list(report.seed_lines(found.results, found.problems))
+    lines = list(shown.seed_lines(found.results, found.problems))
     assert any(line.endswith("!") for line in lines)
     assert "! is not what is due" in lines
 
@@ -249,4 +250,4 @@ def test_a_target_is_judged_by_the_profile_that_it_runs_under() -> None:
     assert found["proof-scan-unaligned-prompt"].observed == {"reference": 16_000}
     assert found["proof-scan-unaligned-prompt"].spec == 15_984
     assert not any(result.is_wrong("reference") for result in results)
-    assert next(iter(report.seed_lines(results))).split()[5:9] == ["spec", "drop", "spec", "lookahead"]
+    assert next(iter(shown.seed_lines(results))).split()[5:9] == ["spec", "drop", "spec", "lookahead"]

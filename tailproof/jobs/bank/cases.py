@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -90,15 +91,6 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     hits: dict[str, dict[str, dict[str, int]]] = {}
 
 
-@dataclass(slots=True)
-class _Problems:
-    found: list[str] = field(default_factory=list)
-
-    def note(self, wrong: object, text: str) -> None:
-        if wrong:
-            self.found.append(text)
-
-
 @lru_cache(maxsize=1)
 def bank() -> Bank:
     """The shipped bank.
@@ -122,34 +114,31 @@ def load(folder: Path) -> Bank:
     except (OSError, msgspec.DecodeError) as problem:
         raise BankError(f"{folder / 'index.json'}: {problem}") from None
     files = {path.stem: path for path in sorted((folder / "traces").glob("*.json"))}
-    problems = _Problems()
-    problems.note(index.format != FORMAT, f"format {index.format} is not supported, use {FORMAT}")
-    for case in index.cases:
-        _check(case, problems)
-    reports = [case.report for case in index.cases]
-    for report in sorted({one for one in reports if reports.count(one) > 1}):
-        problems.note(True, f"{report} appears more than once")
-    used = {name for case in index.cases for name in case.traces}
-    for name in sorted(used ^ files.keys()):
-        problems.note(True, f"trace {name} is {'not there' if name in used else 'used by no case'}")
-    for name in sorted(index.hits.keys() - used):
-        problems.note(True, f"hits of {name}, which is no trace")
-    if problems.found:
-        raise BankError(f"bug bank: {'; '.join(problems.found)}")
+    if problems := list(_problems(index, files.keys())):
+        raise BankError(f"bug bank: {'; '.join(problems)}")
     plays = {name: _play(name, path, index.hits.get(name, {})) for name, path in files.items()}
     return Bank(index.cases, plays)
 
 
-def _check(case: Case, problems: _Problems) -> None:
-    played = case.relation != "none"
-    problems.note(case.relation not in RELATIONS, f"{case.report}: relation {case.relation!r}")
-    problems.note(played != bool(case.traces), f"{case.report}: traces belong to cases that are played")
-    problems.note(played != bool(case.rules), f"{case.report}: rules belong to cases that are played")
-    problems.note(
-        played == bool(case.reason), f"{case.report}: a reason belongs to cases that are not played"
-    )
-    for rule in case.rules:
-        problems.note(rule not in RULES, f"{case.report}: there is no rule {rule}")
+def _problems(index: _File, files: Set[str]) -> Iterator[str]:
+    if index.format != FORMAT:
+        yield f"format {index.format} is not supported, use {FORMAT}"
+    for case in index.cases:
+        played = case.relation != "none"
+        if case.relation not in RELATIONS:
+            yield f"{case.report}: relation {case.relation!r}"
+        for name in ("traces", "rules"):
+            if played != bool(getattr(case, name)):
+                yield f"{case.report}: {name} belong to cases that are played"
+        if played == bool(case.reason):
+            yield f"{case.report}: a reason belongs to cases that are not played"
+        yield from (f"{case.report}: there is no rule {rule}" for rule in case.rules if rule not in RULES)
+    reports = Counter(case.report for case in index.cases)
+    yield from (f"{one} appears more than once" for one in sorted(reports) if reports[one] > 1)
+    used = {name for case in index.cases for name in case.traces}
+    for name in sorted(used ^ files):
+        yield f"trace {name} is {'not there' if name in used else 'used by no case'}"
+    yield from (f"hits of {name}, which is no trace" for name in sorted(index.hits.keys() - used))
 
 
 def _play(name: str, path: Path, hits: Mapping[str, Hits]) -> Play:

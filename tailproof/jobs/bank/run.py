@@ -12,14 +12,12 @@ from spec.observation import Outcome
 from spec.trace import Trace, TraceError
 from tailproof.jobs.bank.cases import Bank, Case, Play
 from tailproof.jobs.seeds import hit_of
-from tailproof.judge.findings import Divergence, Finding, IncompleteError
-from tailproof.judge.lockstep import Explainer, Unjudged, divergences
-from tailproof.judge.step import Step
+from tailproof.judge.findings import Finding, IncompleteError
+from tailproof.judge.lockstep import Renaming, Unjudged, divergences
 from tailproof.known.explain import Known
 from tailproof.known.model import Baseline
-from tailproof.targets.environments import EnvironmentProblem
 from tailproof.targets.opening import OpenTarget, Target, open_target, release_line, tier_states
-from tailproof.targets.worker import TargetProblem
+from tailproof.targets.problems import TargetProblem
 
 # From bad to good; of several traces of a case, the worst one counts.
 VERDICTS = ("fails", "known", "hidden", "could not run", "holds", "does not apply")
@@ -96,7 +94,7 @@ def run_bank(
                 ours = release_line(target, opened, line)
                 progress(f"{name}: {ours.why}")
                 column = _column(target, opened, bank, Known(baseline, ours.line))
-        except (TargetProblem, EnvironmentProblem) as problem:
+        except TargetProblem as problem:
             matrix.problems[name] = str(problem)
             column = {report: Cell("could not run", str(problem)) for report in matrix.cells}
         for report, cell in column.items():
@@ -154,24 +152,6 @@ def _played(
         yield case, replace(cell, play=play.name, profile=profile)
 
 
-@dataclass(frozen=True, slots=True)
-class _Aside:
-    """Lets pass what a case is not about, so that the rest of the run is judged."""
-
-    rules: Sequence[str]
-    known: Explainer
-
-    def explain(self, step: Step, findings: Sequence[Finding]) -> list[str]:
-        names = self.known.explain(step, findings)
-        return [
-            name or ("" if finding.rule in self.rules else _UNKNOWN)
-            for finding, name in zip(findings, names, strict=True)
-        ]
-
-    def follow(self, step: Step) -> None:
-        self.known.follow(step)
-
-
 _UNKNOWN = "unknown"
 
 
@@ -182,8 +162,11 @@ def judged(case: Case, trace: Trace, outcome: Outcome, hits: Mapping[str, int], 
         IncompleteError: when the run was not watched to its end.
     """
     unjudged = Unjudged()
-    aside = _Aside(case.rules, known.explainer())
-    found: list[Divergence] = list(divergences(trace, outcome, explainer=aside, unjudged=unjudged))
+    # What the case is not about passes, so that the rest of the run is judged.
+    aside = Renaming(
+        known.explainer(), lambda one, name: name or ("" if one.rule in case.rules else _UNKNOWN)
+    )
+    found = list(divergences(trace, outcome, explainer=aside, unjudged=unjudged))
     mine = [one for one in found if one.rule in case.rules]
     others = tuple(dict.fromkeys(one.finding for one in found if one.rule not in case.rules))
     strange = any(one.fault in ("", _UNKNOWN) for one in found)

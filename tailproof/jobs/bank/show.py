@@ -1,17 +1,18 @@
-"""Shows the bank's matrix: as lines, as one JSON document, and in brief as tables."""
+"""Shows the bank's matrix, as lines and as one JSON document."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from tailproof.jobs.bank.cases import Bank, Case
+import msgspec
+
+from tailproof.jobs.bank.cases import Case
 from tailproof.jobs.bank.run import VERDICTS, Cell, Matrix
 from tailproof.judge.findings import Finding
 
 FORMAT = 1
-_RELATIONS = {"same": "as reported", "kind": "in kind"}
+RELATIONS = {"same": "as reported", "kind": "in kind"}
 
 
 def lines(matrix: Matrix) -> Iterator[str]:
@@ -21,7 +22,7 @@ def lines(matrix: Matrix) -> Iterator[str]:
         if row is None:
             yield f"not played      {case.report}: {case.reason}"
             continue
-        yield f"{_summary(row):<15} {case.report} ({_RELATIONS[case.relation]}): {case.about}"
+        yield f"{_summary(row):<15} {case.report} ({RELATIONS[case.relation]}): {case.about}"
         for target, cell in row.items():
             if cell.verdict not in ("holds", "does not apply"):
                 yield f"                  {target}: {_told(cell)}"
@@ -65,17 +66,7 @@ def document(matrix: Matrix) -> dict[str, Any]:
 
 def _case(matrix: Matrix, case: Case) -> dict[str, Any]:
     row = matrix.cells.get(case.report, {})
-    return {
-        "report": case.report,
-        "about": case.about,
-        "kind": case.kind,
-        "relation": case.relation,
-        "rules": list(case.rules),
-        "traces": list(case.traces),
-        "reason": case.reason,
-        "note": case.note,
-        "cells": {target: _cell(cell) for target, cell in row.items()},
-    }
+    return {**msgspec.to_builtins(case), "cells": {target: _cell(cell) for target, cell in row.items()}}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
@@ -91,57 +82,3 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, str]:
     return {"rule": finding.rule, "kind": finding.kind, "message": finding.message}
-
-
-def brief(matrix: Matrix) -> dict[str, dict[str, str]]:
-    """What each target did, by report and target: a verdict, and the finding if there is one."""
-    return {
-        report: {target: _brief(cell) for target, cell in row.items()} for report, row in matrix.cells.items()
-    }
-
-
-def _brief(cell: Cell) -> str:
-    finding = cell.finding
-    return cell.verdict if finding is None else f"{cell.verdict}: {finding.rule} {finding.kind}"
-
-
-def markdown(bank: Bank, cells: dict[str, dict[str, str]], targets: Sequence[str]) -> Iterator[str]:
-    """What targets did (`brief`) as tables in Markdown, line by line."""
-    heads = " | ".join(target.removeprefix("vllm==") for target in targets)
-    rules = "---|" * len(targets)
-    relations = Counter(case.relation for case in bank.cases)
-    shared = sum(len(case.traces) for case in bank.cases) - len(bank.plays)
-    yield (
-        f"{len(bank.cases)} reports: {relations['same']} played as reported, {relations['kind']} in kind, "
-        f"{relations['none']} not played. {len(bank.plays)} traces; {shared} uses of a trace are shared."
-    )
-    yield from ("", f"| verdict | {heads} |", f"|---|{rules}")
-    for verdict in VERDICTS:
-        told = [[row[target] for row in cells.values() if target in row] for target in targets]
-        counts = [str(sum(one.partition(":")[0] == verdict for one in column)) for column in told]
-        yield f"| {verdict} | {' | '.join(counts)} |"
-    yield from (
-        "",
-        f"| report | what went wrong | played | rules | traces | {heads} |",
-        f"|---|---|---|---|---|{rules}",
-    )
-    for case in bank.cases:
-        if case.relation == "none":
-            continue
-        about = f"{case.about} *{case.note[:1].upper()}{case.note[1:]}.*" if case.note else case.about
-        row = cells.get(case.report, {})
-        found = " | ".join(_marked(row.get(target, "could not run")) for target in targets)
-        yield (
-            f"| {case.report} | {about} | {_RELATIONS[case.relation]} | {' '.join(case.rules)} | "
-            f"{', '.join(case.traces)} | {found} |"
-        )
-    yield from ("", "| not played | what went wrong | why not |", "|---|---|---|")
-    for case in bank.cases:
-        if case.relation == "none":
-            yield f"| {case.report} | {case.about} | {case.reason} |"
-
-
-def _marked(told: str) -> str:
-    if told == "does not apply":
-        return "–"
-    return f"**{told}**" if told.startswith("fails") else told

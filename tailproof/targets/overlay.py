@@ -11,12 +11,11 @@ import ast
 import hashlib
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from tailproof.planted.vllm.catalogue import MutantError, functions, mutant
+from tailproof.targets.cache import cache_folder, placed
 
 PACKAGE = "vllm"
 _FORMAT = b"2"
@@ -35,8 +34,8 @@ def installed_package(python: Path) -> Path:
     return found[0].parent
 
 
-def mutant_overlay(name: str, python: Path, cache: Path) -> Path:
-    """The folder in `cache` that holds the `vllm` package of an interpreter's environment with the mutant of
+def mutant_overlay(name: str, python: Path) -> Path:
+    """The folder that holds the `vllm` package of an interpreter's environment with the mutant of
     that name, for `Worker(overlay=…)`.
 
     Raises:
@@ -44,10 +43,10 @@ def mutant_overlay(name: str, python: Path, cache: Path) -> Path:
     """
     package = installed_package(python)
     one = mutant(package, name)
-    return overlay(package, cache, one.name, {one.file: one.source()})
+    return overlay(package, one.name, {one.file: one.source()})
 
 
-def control_overlay(python: Path, cache: Path) -> Path:
+def control_overlay(python: Path) -> Path:
     """As `mutant_overlay`, with every module that any mutant touches written out again and nothing changed:
     what is found on it is a fault of the overlay, not of vLLM.
 
@@ -60,11 +59,11 @@ def control_overlay(python: Path, cache: Path) -> Path:
         trees = {file: ast.parse((package / file).read_text(encoding="utf-8")) for file in files}
     except OSError as problem:
         raise MutantError(f"{package}: {problem.strerror}") from None
-    return overlay(package, cache, "none", {file: ast.unparse(tree) + "\n" for file, tree in trees.items()})
+    return overlay(package, "none", {file: ast.unparse(tree) + "\n" for file, tree in trees.items()})
 
 
-def overlay(package: Path, cache: Path, name: str, texts: Mapping[str, str]) -> Path:
-    """A folder in `cache` whose `vllm` is `package` but for some files, keyed by content.
+def overlay(package: Path, name: str, texts: Mapping[str, str]) -> Path:
+    """A folder whose `vllm` is `package` but for some files, keyed by content.
 
     `texts` gives the files, relative to the package, and what they hold.
 
@@ -75,29 +74,18 @@ def overlay(package: Path, cache: Path, name: str, texts: Mapping[str, str]) -> 
     for file, text in sorted(texts.items()):
         key.update(f"\0{file}\0{text}".encode())
     # A colon would end the folder's name on a worker's path.
-    folder = cache / "mutants" / f"{re.sub('[^A-Za-z0-9_.-]', '-', name)}-{key.hexdigest()[:16]}"
-    if folder.is_dir():
-        return folder
+    folder = cache_folder() / "mutants" / f"{re.sub('[^A-Za-z0-9_.-]', '-', name)}-{key.hexdigest()[:16]}"
+
+    def make(draft: Path) -> Path:
+        whole = draft / "whole"
+        whole.mkdir()
+        _link(package, whole / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
+        return whole
+
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
-        try:
-            _link(package, draft / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
-            _place(draft, folder)
-        finally:
-            shutil.rmtree(draft, ignore_errors=True)
+        return placed(folder, make)
     except OSError as problem:
         raise MutantError(f"{folder}: {problem.strerror}") from None
-    return folder
-
-
-def _place(draft: Path, folder: Path) -> None:
-    try:
-        draft.rename(folder)
-    except OSError:
-        # Another process was faster; what it made is the same by construction.
-        if not folder.is_dir():
-            raise
 
 
 def _link(source: Path, target: Path, texts: Mapping[tuple[str, ...], str]) -> None:
