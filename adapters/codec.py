@@ -1,4 +1,4 @@
-"""Traces as JSON documents: written without defaults, read with every unknown field refused."""
+"""Traces as documents: JSON without defaults, in which every unknown field is refused, or the notation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from spec.notation import parse
 from spec.trace import FORMAT, NAMES, STEPS, Configuration, Step, Trace, TraceError, validate
 
 T = TypeVar("T")
+# How a JSON document begins, and no line of the notation.
+_JSON = tuple('{["-0123456789')
 
 
 def trace_document(trace: Trace) -> dict[str, Any]:
@@ -29,11 +32,15 @@ def trace_document(trace: Trace) -> dict[str, Any]:
 
 
 def parse_trace(document: object) -> Trace:
-    """The trace that plain JSON values describe, validated.
+    """The trace that a text in the notation, a list of its lines, or plain JSON values describe, validated.
 
     Raises:
         TraceError: with one line that says what is wrong and where.
     """
+    if isinstance(document, str):
+        return parse(document)
+    if isinstance(document, list) and document and all(isinstance(line, str) for line in document):
+        return parse("\n".join(document))
     if not isinstance(document, dict):
         raise TraceError("a trace is a JSON object with format, configuration and steps")
     found = document.get("format")
@@ -56,16 +63,25 @@ def parse_trace(document: object) -> Trace:
 
 
 def parse_trace_text(text: bytes | str) -> Trace:
-    """The trace in a JSON text.
+    """The trace in a text: in the notation, or as JSON.
 
     Raises:
         TraceError: also for broken JSON.
     """
+    return parse_trace(read_document(text))
+
+
+def read_document(text: bytes | str) -> object:
+    """What a text holds: a JSON value, or where it does not begin like one, the notation of a trace as text.
+
+    Raises:
+        TraceError: with one line.
+    """
     try:
-        document = msgspec.json.decode(text)
+        plain = text.decode() if isinstance(text, bytes) else text
+        return msgspec.json.decode(plain) if plain.lstrip().startswith(_JSON) else plain
     except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
         raise TraceError(f"not valid JSON: {problem}") from None
-    return parse_trace(document)
 
 
 def _parse_step(document: object, index: int) -> Step:

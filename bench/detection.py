@@ -1,7 +1,7 @@
 """Measures how soon fuzzing finds each seed defect again, on a version of vLLM that has it.
 
-    .venv/bin/python -m bench.detection            the table, on the terminal
-    .venv/bin/python -m bench.detection --write    and into docs/detection.md
+    .venv/bin/python -m bench.detection          the kept table
+    .venv/bin/python -m bench.detection --run    measure, and keep the table's numbers in bench/results/
 
 For each defect and seed, cases are drawn as `tailproof fuzz` draws them, and counted until one shows that
 very defect: other divergences of an old version do not count, nor what a known fault of today explains. Time
@@ -12,12 +12,14 @@ is the control: it must find nothing.
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spec.geometry import Geometry
 from spec.trace import Trace, prompt_length
@@ -28,8 +30,7 @@ from tailproof.known.explain import Known
 from tailproof.known.model import load
 from tailproof.targets.opening import OpenTarget, Target, open_target
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "detection.md"
-BEGIN, END = "<!-- begin -->\n", "<!-- end -->\n"
+RESULT = Path(__file__).parent / "results" / "detection.json"
 SEEDS = 10
 LIMIT = 60.0
 CONTROL_CASES = 200
@@ -146,34 +147,43 @@ def hunt(
     return Hunt(seed, False, done, passed)
 
 
-def table(rows: Iterator[tuple[Defect, list[Hunt], Hunt]]) -> Iterator[str]:
+def table(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
     """The measurements as a table in Markdown, line by line."""
     yield "| defect | version | named | found | median cases | median s | worst s | control |"
     yield "|---|---|---|---|---|---|---|---|"
-    for defect, hunts, control in rows:
+    for defect in DEFECTS:
+        row = rows[defect.name]
         named = ", ".join(f"{rule} {kind}" for rule, kind in sorted(defect.signs))
-        found = [one for one in hunts if one.found]
-        cases = f"{statistics.median(one.cases for one in found):.0f}" if found else "none"
-        middle = f"{statistics.median(one.seconds for one in found):.2f}" if found else "none"
-        worst = f"{max(one.seconds for one in found):.2f}" if found else "none"
-        said = "found" if control.found else "nothing"
+        cases, seconds = row["cases"], row["seconds"]
+        numbers = (
+            f"{statistics.median(cases):.0f} | {statistics.median(seconds):.2f} | {max(seconds):.2f}"
+            if cases
+            else "none | none | none"
+        )
+        found = f"{len(cases)} of {row['seeds']} seeds"
         yield (
-            f"| {defect.name} | {defect.target} | {named} | {len(found)} of {len(hunts)} seeds | {cases} | "
-            f"{middle} | {worst} | {said} in {control.cases} cases of {defect.control} |"
+            f"| {defect.name} | {defect.target} | {named} | {found} | {numbers} | "
+            f"{row['control']} in {row['control_cases']} cases of {defect.control} |"
         )
 
 
-def measure(seeds: int) -> Iterator[tuple[Defect, list[Hunt], Hunt]]:
-    """The hunts of every defect, and that of its control."""
-    for defect in DEFECTS:
-        with closing(open_target(Target.parse(defect.target), _say)) as opened:
-            _warm(defect.tier, opened)
-            hunts = [hunt(defect, opened, seed) for seed in range(1, seeds + 1)]
-        _say(f"{defect.name}: {sum(one.found for one in hunts)} of {len(hunts)} seeds")
-        with closing(open_target(Target.parse(defect.control), _say)) as opened:
-            _warm(defect.tier, opened)
-            control = hunt(defect, opened, 1, cases=CONTROL_CASES)
-        yield defect, hunts, control
+def measure(defect: Defect, seeds: int) -> dict[str, Any]:
+    """The hunts of a defect: cases and seconds of those that found it, and what its control found."""
+    with closing(open_target(Target.parse(defect.target), _say)) as opened:
+        _warm(defect.tier, opened)
+        hunts = [hunt(defect, opened, seed) for seed in range(1, seeds + 1)]
+    found = [one for one in hunts if one.found]
+    _say(f"{defect.name}: {len(found)} of {len(hunts)} seeds")
+    with closing(open_target(Target.parse(defect.control), _say)) as opened:
+        _warm(defect.tier, opened)
+        control = hunt(defect, opened, 1, cases=CONTROL_CASES)
+    return {
+        "seeds": seeds,
+        "cases": [one.cases for one in found],
+        "seconds": [round(one.seconds, 2) for one in found],
+        "control": "found" if control.found else "nothing",
+        "control_cases": control.cases,
+    }
 
 
 def _warm(tier: str, opened: OpenTarget) -> None:
@@ -188,19 +198,17 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Measure, print, and perhaps write."""
+    """Show the table, measured anew if that is asked for."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--write", action="store_true", help="put the table into docs/detection.md")
+    parser.add_argument("--run", action="store_true", help="measure, and keep the result")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many seeds (default: %(default)s)")
     options = parser.parse_args()
-    lines = list(table(measure(options.seeds)))
-    print("\n".join(lines))
-    if options.write:
-        text = DOCUMENT.read_text(encoding="utf-8")
-        before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-        DOCUMENT.write_text(before + BEGIN + "\n".join(lines) + "\n" + END + after, encoding="utf-8")
+    if options.run:
+        rows = {defect.name: measure(defect, options.seeds) for defect in DEFECTS}
+        RESULT.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(table(json.loads(RESULT.read_text(encoding="utf-8")))))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import msgspec
-
-from adapters.codec import trace_document
-from spec.trace import TURN, Abort, ResetLocal, Run, Settle, Step, Submit, Trace, prompt_length
-from tailproof.explain.story import explain_divergence, setting
+from spec.notation import lines
+from spec.trace import TURN, Abort, Run, Settle, Step, Submit, Trace, prompt_length
+from tailproof.explain.story import explain_divergence
 from tailproof.generate.core import case
 from tailproof.jobs.search import Subject, search
 from tailproof.judge.findings import Divergence
@@ -158,51 +156,34 @@ def table(found: list[Pair]) -> Iterator[str]:
 
 
 def condensed(trace: Trace, at: int) -> Iterator[str]:
-    """The setting and all steps in a few lines; the one that shows the fault is marked."""
-    yield from textwrap.wrap(f"{setting(trace.configuration)}.", 110)
-    steps = [_short(step) for step in trace.steps]
-    steps[at] = f">>>{steps[at]}<<<"
-    yield from textwrap.wrap(" · ".join(steps), 110, break_on_hyphens=False)
+    """The trace with several steps on a line; the one that shows the fault stands alone."""
+    whole = lines(trace)
+    head, steps = whole[: -len(trace.steps)], whole[-len(trace.steps) :]
+    yield from head
+    yield from _folded(steps[:at])
+    yield f"{steps[at]}  # here"
+    yield from _folded(steps[at + 1 :])
 
 
-def _short(step: Step) -> str:
-    if isinstance(step, Submit):
-        prompt = "+".join(f"{name}:{length}" for name, length in step.prompt)
-        outputs = "" if step.outputs == 1 else f"→{step.outputs}"
-        return f"{step.id}({prompt}){outputs}"
-    if isinstance(step, Abort):
-        return f"abort {step.id}"
-    if isinstance(step, ResetLocal):
-        return "reset, running too" if step.running else "reset"
-    name = f"run {step.steps}" if isinstance(step, Run) else "settle"
-    return f"{name} accepting {step.accept}" if isinstance(step, Run | Settle) and step.accept else name
-
-
-def json_lines(trace: Trace) -> Iterator[str]:
-    """The trace as JSON, a line for each step."""
-    document = trace_document(trace)
-    configuration = msgspec.json.encode(document["configuration"]).decode()
-    yield f'{{"format":{document["format"]},'
-    yield f' "configuration":{configuration},'
-    steps = [msgspec.json.encode(step).decode() for step in document["steps"]]
-    yield ' "steps":[\n  ' + ",\n  ".join(steps) + "]}"
+def _folded(steps: list[str]) -> list[str]:
+    """Steps joined in lines, none of them broken."""
+    solid = "; ".join(step.replace(" ", "\0") for step in steps)
+    return [line.replace("\0", " ") for line in textwrap.wrap(solid, 110, break_on_hyphens=False)]
 
 
 def page(found: list[Pair]) -> str:
     """The whole document."""
-    lines = [INTRODUCTION.rstrip(), "", *table(found), ""]
-    lines += [
-        "In the listings `0r3(0p1:40+0p4:7)→2` is a request of 40 tokens of segment 0p1 and 7 of 0p4 that",
-        "gets 2 outputs, `@0r3:30` are the first 30 tokens of prompt and outputs of 0r3, and the step that",
-        "shows the fault is marked.",
+    shown = [INTRODUCTION.rstrip(), "", *table(found), ""]
+    shown += [
+        "The traces are in the notation of `docs/contract.md`; the step that shows the fault is marked.",
         "",
     ]
     for pair in found:
-        lines += [f"## {pair.key[0]}, {pair.key[1]}", "", "Before:", "", "```"]
-        lines += [*condensed(pair.before, pair.at), "```", "", "After:", "", "```json"]
-        lines += [*json_lines(pair.after), "```", "", "The explanation:", "", "```"]
-        lines += [*pair.explanation, "```", ""]
-    return "\n".join(lines).rstrip() + "\n"
+        shown += [f"## {pair.key[0]}, {pair.key[1]}", "", "Before:", "", "```"]
+        shown += [*condensed(pair.before, pair.at), "```", "", "After:", "", "```"]
+        shown += [*lines(pair.after), "```", "", "The explanation:", "", "```"]
+        shown += [*pair.explanation, "```", ""]
+    return "\n".join(shown).rstrip() + "\n"
 
 
 def main() -> None:

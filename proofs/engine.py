@@ -18,16 +18,7 @@ from proofs.assume import Discarded
 from proofs.counterexamples import Counterexample, Trial
 from proofs.cuts import InvariantBroken, TurnDone
 from proofs.loops import loops_of
-from proofs.paths import (
-    THEOREM_UNITS,
-    Abandoned,
-    OutOfBudget,
-    Paths,
-    Query,
-    Run,
-    Suspended,
-    fresh_context,
-)
+from proofs.paths import THEOREM_UNITS, Abandoned, OutOfBudget, Paths, Query, Run, Suspended, fresh_context
 from proofs.symbolic import Exploration, Unsupported
 from proofs.twins import Twins
 
@@ -91,11 +82,7 @@ def prove(
 
 
 def _attempt(
-    theorem: Callable[..., object],
-    planted: dict[str, Any],
-    units: int,
-    deadline: float,
-    twins: Twins,
+    theorem: Callable[..., object], planted: dict[str, Any], units: int, deadline: float, twins: Twins
 ) -> Result:
     began = time.monotonic()
     paths = Paths(deadline, units)
@@ -122,11 +109,7 @@ class _Subject:
 
 
 def _explore(
-    paths: Paths,
-    result: Result,
-    theorem: Callable[..., object],
-    planted: dict[str, Any],
-    twins: Twins,
+    paths: Paths, result: Result, theorem: Callable[..., object], planted: dict[str, Any], twins: Twins
 ) -> None:
     stand_ins = {name: twins.of(function) for name, function in planted.items()}
     subject = _Subject(twins.of(theorem), stand_ins, Trial(theorem, inputs.of(theorem), planted))

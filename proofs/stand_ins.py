@@ -8,15 +8,7 @@ from typing import Any, NoReturn
 
 import z3
 
-from proofs.symbolic import (
-    SymBool,
-    SymInt,
-    SymSequence,
-    Unsupported,
-    integer_term,
-    is_symbolic,
-    running,
-)
+from proofs.symbolic import SymBool, SymInt, SymSequence, Unsupported, integer_term, is_symbolic, running
 
 _NOTHING = object()
 

@@ -20,12 +20,7 @@ def first_stop(start: int, most: int, stops: Callable[[int], Iterable[int]]) -> 
 
 
 def chunk_end(
-    start: int,
-    tokens: int,
-    budget: int,
-    maximum: int,
-    block: int,
-    stops: Callable[[int], Iterable[int]],
+    start: int, tokens: int, budget: int, maximum: int, block: int, stops: Callable[[int], Iterable[int]]
 ) -> int:
     """CH1, CH2: where the chunk from `start` ends; `start` itself when it is left to a later step.
 

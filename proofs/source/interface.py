@@ -16,9 +16,7 @@ CDIV = Site(_MATH, "cdiv", ("a", "b"))
 ROUND_DOWN = Site(_MATH, "round_down", ("x", "y"))
 _FILE = "v1/kv_cache_interface.py"
 CHECKPOINT = Site(
-    _FILE,
-    "get_mamba_prefill_checkpoint_position",
-    ("num_tokens", "hash_block_size", "drop_eagle_block"),
+    _FILE, "get_mamba_prefill_checkpoint_position", ("num_tokens", "hash_block_size", "drop_eagle_block")
 )
 VALID = Site(
     _FILE,
@@ -45,15 +43,7 @@ def checkpoint_is_the_specs(prompt: int, unit: int, eagle: bool, *, checkpoint: 
 
 
 def validity_is_the_specs(
-    start: int,
-    end: int,
-    position: int,
-    unit: int,
-    block: int,
-    alignment: int,
-    exports: bool,
-    *,
-    valid: Any,
+    start: int, end: int, position: int, unit: int, block: int, alignment: int, exports: bool, *, valid: Any
 ) -> None:
     """CH3: a backend may export a checkpoint exactly where the spec lets it."""
     assume(unit >= 1)

@@ -19,10 +19,7 @@ BOUNDARIES = Site(
     _COORDINATOR, "replay_boundaries", ("num_prompt_tokens", "scheduler_block_size", "use_eagle")
 )
 ALIGN = Site(
-    _COORDINATOR,
-    "HybridKVCacheCoordinator._align_cacheable",
-    ("self", "num_tokens"),
-    needs=(ROUND_DOWN,),
+    _COORDINATOR, "HybridKVCacheCoordinator._align_cacheable", ("self", "num_tokens"), needs=(ROUND_DOWN,)
 )
 CACHEABLE = Site(
     _COORDINATOR,
@@ -97,13 +94,7 @@ def cacheable_is_the_specs(
 
 
 def mamba_publishes_what_is_computed(
-    tokens: int,
-    block: int,
-    unfinished: int,
-    *,
-    published: Any,
-    rounded: Any,
-    modules: bool,
+    tokens: int, block: int, unfinished: int, *, published: Any, rounded: Any, modules: bool
 ) -> None:
     """RT2: with EAGLE and no group marked as draft, when all groups drop, a Mamba group still publishes
     every state it has: draft modules rewrite attention KV only. `modules`: several draft modules."""
@@ -118,14 +109,7 @@ def mamba_publishes_what_is_computed(
 
 
 def mask_keeps_the_interval(
-    segment: int,
-    place: int,
-    block: int,
-    per: int,
-    unit: int,
-    *,
-    mask: Any,
-    retention: str,
+    segment: int, place: int, block: int, per: int, unit: int, *, mask: Any, retention: str
 ) -> None:
     """RT1: the retention interval keeps a block exactly where the spec says.
 
@@ -161,14 +145,7 @@ def mask_keeps_replay_boundaries(
     assume(times >= 1)
     align = times * block
     kept = mask(
-        None,
-        index,
-        index + 1,
-        align,
-        worlds.MambaSpec(block),
-        False,
-        0,
-        boundaries(prompt, align, eagle),
+        None, index, index + 1, align, worlds.MambaSpec(block), False, 0, boundaries(prompt, align, eagle)
     )
     found = kept[0]
     expected = (index + 1) * block in replay_boundaries(prompt, block, align, align, eagle)
@@ -177,13 +154,7 @@ def mask_keeps_replay_boundaries(
 
 
 def attention_tail_is_the_specs(
-    prompt: int,
-    tokens: int,
-    unit: int,
-    block: int,
-    drops: bool,
-    *,
-    register: Any,
+    prompt: int, tokens: int, unit: int, block: int, drops: bool, *, register: Any
 ) -> None:
     """PM1: attention registers the prompt's last hash boundary that a resend can use, once it is computed."""
     assume(prompt >= 1)
@@ -211,14 +182,7 @@ def attention_tail_is_the_specs(
 
 
 def state_is_registered_at_the_checkpoint(
-    prompt: int,
-    tokens: int,
-    unit: int,
-    block: int,
-    *,
-    register: Any,
-    eagle: bool,
-    fits: bool,
+    prompt: int, tokens: int, unit: int, block: int, *, register: Any, eagle: bool, fits: bool
 ) -> None:
     """CP7: of the states at chunk ends, registration keeps under a hash inside a block exactly the one at C,
     by the model-wide drop flag. `fits`: the chunk ends at a block end (registered as a full block too)."""

@@ -239,15 +239,7 @@ def split_stops_below_the_junction(
 
 
 def split_passes_no_checkpoint_when_cut(
-    prompt: int,
-    unit: int,
-    times: int,
-    start: int,
-    alignment: int,
-    junction: int,
-    *,
-    split: Any,
-    exact: bool,
+    prompt: int, unit: int, times: int, start: int, alignment: int, junction: int, *, split: Any, exact: bool
 ) -> None:
     """CP7: with EAGLE, exports and a junction anywhere, a chunk still passes C only where it exports C."""
     assume(unit >= 1)
@@ -269,15 +261,7 @@ def split_passes_no_checkpoint_when_cut(
 
 
 def split_stops_at_the_junction_from_inside(
-    prompt: int,
-    unit: int,
-    times: int,
-    start: int,
-    alignment: int,
-    junction: int,
-    *,
-    split: Any,
-    eagle: bool,
+    prompt: int, unit: int, times: int, start: int, alignment: int, junction: int, *, split: Any, eagle: bool
 ) -> None:
     """CH1: with exports, a chunk that begins inside a block does not pass the block end below a junction."""
     assume(unit >= 1)
@@ -298,15 +282,7 @@ def split_stops_at_the_junction_from_inside(
 
 
 def split_keeps_the_prompts_checkpoint(
-    prompt: int,
-    outputs: int,
-    unit: int,
-    times: int,
-    start: int,
-    budget: int,
-    *,
-    split: Any,
-    eagle: bool,
+    prompt: int, outputs: int, unit: int, times: int, start: int, budget: int, *, split: Any, eagle: bool
 ) -> None:
     """CP7: a resumed request, which prefills its outputs too, still stops at the C of its prompt."""
     assume(unit >= 1)
@@ -326,15 +302,7 @@ def split_keeps_the_prompts_checkpoint(
 
 
 def split_stops_on_the_grid_of_hits(
-    prompt: int,
-    block: int,
-    times: int,
-    start: int,
-    budget: int,
-    *,
-    split: Any,
-    eagle: bool,
-    single: bool,
+    prompt: int, block: int, times: int, start: int, budget: int, *, split: Any, eagle: bool, single: bool
 ) -> None:
     """CP7: with coarse hits, which land on L only, no chunk passes the C of that grid. `single`: L is the
     Mamba block itself, else it is `times` of it."""

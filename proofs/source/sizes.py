@@ -50,10 +50,7 @@ def fine_hits_need_a_smaller_unit(
     assume(mamba >= unit)
     assume(attention >= unit)
     assume(ranks >= 1)
-    groups = (
-        worlds.CacheGroup(worlds.AttentionSpec(attention)),
-        worlds.CacheGroup(worlds.MambaSpec(mamba)),
-    )
+    groups = (worlds.CacheGroup(worlds.AttentionSpec(attention)), worlds.CacheGroup(worlds.MambaSpec(mamba)))
     found = partial_hits(groups, unit, ranks)
     expected = mamba > unit if ranks == 1 else mamba >= unit
     shown(source=found, spec=expected)

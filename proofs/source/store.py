@@ -77,10 +77,7 @@ def tail_puts_are_the_specs(
     align = blocks * block
     margin = proof_margin(block, unit, eagle and drops, True)
     store = worlds.Store(
-        unit,
-        align,
-        use_eagle=eagle,
-        eagle_proof_margin_by_group={0: margin} if eagle and drops else {},
+        unit, align, use_eagle=eagle, eagle_proof_margin_by_group={0: margin} if eagle and drops else {}
     )
     table = worlds.BlockIds(-(-completed // block))
     request = worlds.SaveRequest(
@@ -91,10 +88,7 @@ def tail_puts_are_the_specs(
     span = tail_span(prompt, completed, unit, align, margin, eagle)
     touched = tail_blocks(span, block)
     due = touched.start <= index < touched.end
-    shown(
-        source=tuple(put.num_tokens for put in found),
-        spec=(tail_key(index, span, block),) if due else (),
-    )
+    shown(source=tuple(put.num_tokens for put in found), spec=(tail_key(index, span, block),) if due else ())
     assert len(found) == (1 if due else 0)
     for put in found:
         assert put.group_id == 0

@@ -21,12 +21,7 @@ from proofs.theorems.cp import (
     cp5_safe_for_extension,
     cp6_against_the_old_rule,
 )
-from proofs.theorems.lk import (
-    lk1_fixed_point,
-    lk2_order_of_groups,
-    lk3_longer_extent,
-    lk3_longer_hit,
-)
+from proofs.theorems.lk import lk1_fixed_point, lk2_order_of_groups, lk3_longer_extent, lk3_longer_hit
 from proofs.theorems.lt import (
     lt1_pinned_block_is_kept,
     lt2_pin_released_once,

@@ -12,9 +12,7 @@ from spec.chunking import exported, required_stops
 from spec.split import chunk_end, first_stop
 
 _FIRST_STOP = Loop(
-    first_stop,
-    lambda start, end, most: (start < end, end <= most),
-    measure=lambda start, end: end - start,
+    first_stop, lambda start, end, most: (start < end, end <= most), measure=lambda start, end: end - start
 )
 
 

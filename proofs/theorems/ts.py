@@ -18,15 +18,7 @@ from proofs.theorems.kinds import (
 from spec.checkpoint import resend_checkpoint
 from spec.lookup import attention_serves
 from spec.proof import proof_margin, scan_bound
-from spec.tail import (
-    completes,
-    is_asked,
-    is_saved,
-    normal_span,
-    tail_blocks,
-    tail_key,
-    tail_span,
-)
+from spec.tail import completes, is_asked, is_saved, normal_span, tail_blocks, tail_key, tail_span
 
 
 def ts1_every_proof_key_is_saved(
@@ -94,14 +86,7 @@ def ts1_external_hit_is_the_local_one(
 
 
 def ts6_original_prompt_decides(
-    prompt: int,
-    horizon: int,
-    unit: int,
-    align: int,
-    margin: int,
-    eagle: bool,
-    *,
-    tail: Tail = tail_span,
+    prompt: int, horizon: int, unit: int, align: int, margin: int, eagle: bool, *, tail: Tail = tail_span
 ) -> None:
     """TS6: how far a resumed request prefills changes nothing about its tail, which is that of the prompt."""
     assume(prompt >= 1)
@@ -190,12 +175,7 @@ def ts7_keys_are_asked_for(
 
 
 def ts7_one_step_publishes(
-    start: int,
-    middle: int,
-    end: int,
-    prompt: int,
-    *,
-    published: Completes = completes,
+    start: int, middle: int, end: int, prompt: int, *, published: Completes = completes
 ) -> None:
     """TS7: of two steps that follow each other exactly one completes a prompt that both together complete.
 

@@ -25,7 +25,7 @@ def text(document: object) -> str:
 
 def plain(value: object) -> Any:
     """A value as plain JSON values; a path is its name."""
-    return msgspec.to_builtins(value, enc_hook=str)
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
 
 
 def part(value: object, names: str) -> dict[str, Any]:

@@ -285,8 +285,9 @@ def _prove_sources(
 @cli.command("replay")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--target", default=None, metavar="T", help="Run on this target, not on the recorded one.")
-def replay_command(files: tuple[Path, ...], target: str | None) -> None:
-    """Run kept traces again: FIXED, FAILED or ERROR each."""
+@click.option("--steps", is_flag=True, help="Also tell what each step did.")
+def replay_command(files: tuple[Path, ...], target: str | None, steps: bool) -> None:
+    """Run kept traces again, or traces in the notation: FIXED, FAILED or ERROR each."""
     kept = [(file, read_named(file)) for file in files]
     names = {target or item.target or DEFAULT for _, item in kept}
     parsed = {name: Target.parse(name) for name in names}
@@ -302,11 +303,11 @@ def replay_command(files: tuple[Path, ...], target: str | None) -> None:
                 ours = release_line(parsed[name], opened[name])
                 result = replay(opened[name], item, Known(faults, ours.line).explainer())
                 verdict, detail = result.verdict, result.detail
+                told = [*(result.story(item) if steps else ()), *result.explanation(item)]
             except (*_UNABLE, TraceError, GeometryError) as problem:
-                verdict, detail = "ERROR", str(problem)
+                verdict, detail, told = "ERROR", str(problem), []
             click.echo(f"{verdict}  {file} on {name}: {detail}")
-            if verdict == "FAILED":
-                say(f"       {line}" for line in item.explanation)
+            say(f"       {line}" for line in told)
             code = {"FIXED": OK, "FAILED": BROKEN, "ERROR": UNABLE}[verdict]
             worst = BROKEN if BROKEN in (worst, code) else max(worst, code)
     sys.exit(worst)

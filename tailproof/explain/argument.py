@@ -27,8 +27,9 @@ def argument(evidence: Evidence, index: int, step: Step, finding: Finding) -> It
         yield from _needs(evidence, admission)
         if finding.rule in ("SF1", "SF3"):
             yield from _too_fresh(step, admission)
-    if observation.store is not None and finding.request and (family == "TS" or finding.rule == "LK4"):
-        yield on_prefix(step, step.histories[finding.request])
+    asked = step.histories.get(finding.request or "")
+    if observation.store is not None and asked and (family == "TS" or finding.rule == "LK4"):
+        yield on_prefix(step, asked)
     elif family == "SF":
         yield from _reads(evidence, step, finding)
     elif finding.stop:

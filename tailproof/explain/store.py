@@ -8,7 +8,7 @@ from reference.forecast import AdmissionForecast
 from reference.history import History
 from reference.oracle import Oracle
 from spec.observation import Entry, Observation, Outcome, StoreView, Transfer
-from spec.trace import Configuration, DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Trace
+from spec.trace import DropKeys, Gate, KillMaster, ResetStore, RestartMaster, Settle, Trace
 from spec.trace import Step as TraceStep
 from tailproof.explain.evidence import KINDS
 from tailproof.explain.words import count, places
@@ -24,23 +24,6 @@ _ACTIONS = {
     "part": "fail for their last key",
     "full": "find no room",
 }
-
-
-def store_setting(configuration: Configuration) -> list[str]:
-    """What a configuration says of the store, in words; nothing without one."""
-    if configuration.store == "off":
-        return []
-    roles = " and ".join(configuration.roles)
-    parts = [f"{'two engines on one store' if configuration.second != 'off' else 'a store'} ({roles})"]
-    if configuration.lookup_async:
-        parts.append("lookups beside the schedule")
-    if configuration.decode_saves:
-        parts.append("decoded KV is saved too")
-    if configuration.receivers > 1:
-        parts.append(f"{configuration.receivers} loading threads")
-    if configuration.load_failures == "fail":
-        parts.append("a failed load ends its request")
-    return parts
 
 
 def meddling(step: TraceStep) -> str | None:
@@ -119,7 +102,7 @@ def entries(oracle: Oracle, listed: Iterable[Entry]) -> str:
     for entry in listed:
         kind = KINDS[oracle.geometry.groups[entry.group].kind]
         found.setdefault((entry.request, kind), []).append(entry.position)
-    texts = [f"{kind} at {places(at)} of {request}" for (request, kind), at in found.items()]
+    texts = [f"{kind} at {places(sorted(at))} of {request}" for (request, kind), at in found.items()]
     return " and ".join(texts) or "nothing"
 
 
@@ -156,18 +139,21 @@ def standing(trace: Trace, outcome: Outcome, index: int) -> Iterator[str]:
     seen = outcome.observations[: index + 1]
     gates: dict[tuple[int, str], str] = {}
     for step in trace.steps[: seen[-1].at + 1]:
-        if isinstance(step, Gate) and step.action != "newest":
-            gates[step.engine, step.kind] = step.action
+        if isinstance(step, Gate):
+            gates[step.engine, step.kind] = "hold" if step.action == "newest" else step.action
+        elif isinstance(step, Settle):
+            gates = {at: one for at, one in gates.items() if at[0] != step.engine or one != "hold"}
     for engine in range(len(trace.configuration.roles)):
         mine = [observation for observation in seen if observation.engine == engine]
-        last = next((observation for observation in reversed(mine) if observation.store is not None), None)
-        if last is not None and last.store is not None:
+        told = [one for one in mine if one.store is not None] or mine
+        if told:
             shut = [
                 f"{_CALLS[kind]} {_ACTIONS[action]}"
                 for (at, kind), action in gates.items()
                 if at == engine and action != "release"
             ]
-            yield _stands(engine, last, last.store, _still_loading(mine), shut)
+            where = "" if trace.configuration.store == "off" else f", at engine {engine}"
+            yield _stands(where, told[-1], _still_loading(mine), shut)
 
 
 def _still_loading(seen: Sequence[Observation]) -> list[str]:
@@ -182,16 +168,15 @@ def _still_loading(seen: Sequence[Observation]) -> list[str]:
     return list(loading)
 
 
-def _stands(
-    engine: int, last: Observation, store: StoreView, loading: Sequence[str], shut: Sequence[str]
-) -> str:
+def _stands(where: str, last: Observation, loading: Sequence[str], shut: Sequence[str]) -> str:
+    store = last.store or StoreView()
     waiting = [request for request in last.waiting if request not in loading]
     parts = [
         f"{', '.join(requests)} {verb}{'s' if len(requests) == 1 else ''}"
         for requests, verb in ((last.running, "run"), (waiting, "wait"), (loading, "load"))
         if requests
     ]
-    parts.append(f"{last.free} blocks are free")
+    parts.append(f"{count(last.free, 'block')} {'is' if last.free == 1 else 'are'} free")
     if store.pins:
         parts.append(f"{_pinned(store)} are pinned")
     if held := _held(store):
@@ -199,4 +184,4 @@ def _stands(
     parts.extend(shut)
     if not store.alive:
         parts.append("the master is dead")
-    return f"At last, at engine {engine}: {'; '.join(parts)}."
+    return f"At last{where}: {'; '.join(parts)}."

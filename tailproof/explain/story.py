@@ -8,13 +8,14 @@ from collections.abc import Iterator, Sequence
 from reference.forecast import AdmissionForecast
 from reference.oracle import Oracle, oracles
 from spec.geometry import Geometry
+from spec.notation import setting_line
 from spec.observation import Observation, Outcome
 from spec.rules import RULES
-from spec.trace import TURN, Abort, Configuration, Submit, Trace, prompt_length
+from spec.trace import TURN, Abort, Submit, Trace, prompt_length
 from tailproof.explain.argument import argument
 from tailproof.explain.axis import Mark, Span, draw
 from tailproof.explain.evidence import KINDS, Evidence, Registration
-from tailproof.explain.store import is_still, meddling, shown, standing, store_setting
+from tailproof.explain.store import entries, is_still, meddling, shown, standing
 from tailproof.explain.words import LISTED, count, places
 from tailproof.judge.findings import Divergence
 from tailproof.judge.saves import learned_junction
@@ -24,7 +25,6 @@ _MOST_LINES = 16
 _LEAST_EVENTS = 4
 _ARRIVES = " arrives with "
 _WIDTH = 72
-_DEFAULTS = Configuration(groups=(), unit=1)
 
 _LIES_AT = re.compile(r'File "[^"]*/((?:vllm|adapters|torch)/)')
 
@@ -39,7 +39,7 @@ def explain_divergence(trace: Trace, outcome: Outcome, divergence: Divergence) -
         f"{rule.id} is broken: {divergence.finding.message}.",
         f"The rule: {rule.statement}",
         f"Why it matters: {rule.reason}",
-        f"Setting: {setting(trace.configuration)}.",
+        f"Setting: {setting_line(trace.configuration)}",
     ]
     told, reasons = _story(trace, outcome, divergence)
     picture = _picture(trace, outcome, divergence)
@@ -64,97 +64,95 @@ def _shortened(lines: list[str], room: int) -> list[str]:
     return kept
 
 
-def setting(configuration: Configuration) -> str:
-    """A configuration in words; what is left at its default and means nothing is left out."""
-    geometry = Geometry.of(configuration)
-    parts = [f"U {geometry.unit}", f"Mamba block {geometry.mamba_block}"]
-    blocks = sorted({group.block for group in geometry.attention} - {geometry.mamba_block})
-    parts.extend(f"attention block {block}" for block in blocks)
-    for group in configuration.groups:
-        if group.kind == "window":
-            parts.append(f"a sliding window of {group.window} in blocks of {group.block}")
-    if configuration.dcp > 1:
-        parts.append(f"DCP {configuration.dcp}")
-    if configuration.eagle:
-        drafts = [
-            f"{index} (replicated)" if group.replicated else str(index)
-            for index, group in enumerate(configuration.groups)
-            if group.draft
-        ]
-        marked = f"group {', '.join(drafts)} marked as draft" if drafts else "no group marked"
-        plural = "" if configuration.speculative == 1 else "s"
-        own = " in modules of their own" if configuration.multi_module else ""
-        parts.append(f"EAGLE with {configuration.speculative} draft{plural}{own}, {marked}")
-    else:
-        parts.append("no EAGLE")
-    if geometry.hash_lookahead:
-        plural = "" if geometry.hash_lookahead == 1 else "s"
-        parts.append(f"hashes that cover {geometry.hash_lookahead} more token{plural}")
-    alignment = geometry.mamba[0].checkpoint_alignment
-    parts.append("states at chunk ends" if alignment is None else f"exports aligned to {alignment}")
-    retention = configuration.retention
-    parts.append("dense retention" if retention is None else f"retention {retention}")
-    if geometry.junctions:
-        parts.append("junction checkpoints")
-    for name, text in (
-        ("budget", "{} tokens a step"),
-        ("long_prefill", "at most {} tokens of a long prefill a step"),
-        ("blocks", "a pool of {} blocks"),
-        ("live", "at most {} running"),
-        ("policy", "policy {}"),
-    ):
-        if getattr(configuration, name) != getattr(_DEFAULTS, name):
-            parts.append(text.format(getattr(configuration, name)))
-    if configuration.asynchronous:
-        parts.append("asynchronous scheduling")
-    if configuration.events:
-        parts.append("KV events")
-    parts.extend(store_setting(configuration))
-    return ", ".join(parts)
+def happened(trace: Trace, outcome: Outcome, *, pins: bool = False) -> list[str]:
+    """A whole run in words: what each step reused, computed, registered and lost, who ended, what went to and
+    came from the store, and who holds what at last. Steps in a row that only decode have one line. With
+    `pins`, also which jobs hold blocks."""
+    teller = _Teller(trace, outcome, whole=True, pins=pins)
+    for index in range(len(outcome.observations)):
+        teller.take(index)
+    return [*teller.lines, *standing(trace, outcome, len(outcome.observations) - 1)]
 
 
 def _story(trace: Trace, outcome: Outcome, divergence: Divergence) -> tuple[list[str], list[str]]:
     """What happened until the divergence, and the argument at it."""
-    engines = [Evidence(oracle) for oracle in oracles(trace)]
-    lines: list[str] = []
-    arrivals: list[tuple[int, str]] = []
-    quiet: list[tuple[int, Observation]] = []
-    for index, observation in enumerate(outcome.observations[: divergence.index + 1]):
-        evidence = engines[observation.engine]
-        oracle, last = evidence.oracle, index == divergence.index
+    last, rule = divergence.index, divergence.rule
+    teller = _Teller(trace, outcome, pins=rule[:2] == "LT")
+    for index in range(last):
+        teller.take(index)
+    evidence, step = teller.take(last, last=True)
+    reasons = list(argument(evidence, last, step, divergence.finding))
+    if trace.configuration.store != "off" and _concerns_blocks(divergence, step.observation):
+        reasons.extend(standing(trace, outcome, last))
+    return teller.lines, reasons
+
+
+class _Teller:
+    """Tells of a run step by step. Arrivals in a row share a line, and so do quiet steps."""
+
+    def __init__(self, trace: Trace, outcome: Outcome, *, whole: bool = False, pins: bool = False) -> None:
+        self.lines: list[str] = []
+        self._outcome = outcome
+        self._engines = [Evidence(oracle) for oracle in oracles(trace)]
+        self._whole, self._pins = whole, pins
+        self._arrivals: list[tuple[int, str]] = []
+        self._quiet: list[tuple[int, Observation]] = []
+
+    def take(self, index: int, *, last: bool = False) -> tuple[Evidence, Step]:
+        """Tell of an observation and follow it, which the last one is not."""
+        observation = self._outcome.observations[index]
+        evidence = self._engines[observation.engine]
+        oracle = evidence.oracle
         step, told = Step(observation, oracle.forecast(observation), oracle), oracle.step(observation)
+        last = last or index == len(self._outcome.observations) - 1
         if isinstance(told, Submit):
-            arrivals.append((index, _arrival(oracle, told)))
-        elif not last and _is_quiet(oracle, observation):
-            quiet.append((index, observation))
+            self._arrivals.append((index, _arrival(oracle, told)))
+        elif not last and self._is_quiet(oracle, observation):
+            self._quiet.append((index, observation))
         if not isinstance(told, Submit) or last:
-            lines.extend(_arrived(arrivals))
-            arrivals.clear()
-        if not quiet or quiet[-1][0] < index:
-            lines.extend(_computed(quiet))
-            quiet.clear()
-            lines.extend(_told(evidence, index, step, divergence.rule))
-        if last:
-            reasons = list(argument(evidence, index, step, divergence.finding))
-            if _concerns_blocks(divergence, observation):
-                reasons.extend(standing(trace, outcome, index))
-            return lines, reasons
-        evidence.learn(index, step)
-        oracle.adopt(observation, step.expected)
-    return lines, []
+            self.lines += _arrived(self._arrivals)
+            self._arrivals.clear()
+        if not self._quiet or self._quiet[-1][0] < index:
+            self.lines += _computed(self._quiet)
+            self._quiet.clear()
+            self.lines += _told(evidence, index, step, pins=self._pins)
+            if self._whole:
+                self.lines += _ended(index, step)
+        if not last or self._whole:
+            evidence.learn(index, step)
+            oracle.adopt(observation, step.expected)
+        return evidence, step
+
+    def _is_quiet(self, oracle: Oracle, observation: Observation) -> bool:
+        """Whether an engine step did nothing but compute, and register attention at most; in a whole story,
+        nothing but decode."""
+        if self._whole:
+            more = any(one.end - one.start - one.drafts > 1 for one in observation.scheduled)
+            if more or observation.finished or observation.published or not observation.scheduled:
+                return False
+        other = (
+            observation.admitted,
+            observation.preempted,
+            observation.withdrawn,
+            observation.failed_reads,
+            observation.failure,
+            any(oracle.geometry.groups[entry.group].kind == "mamba" for entry in observation.published),
+        )
+        return observation.do in ("run", "settle") and not any(other) and is_still(observation.store)
 
 
-def _is_quiet(oracle: Oracle, observation: Observation) -> bool:
-    """Whether an engine step did nothing but compute, and register attention at most."""
-    other = (
-        observation.admitted,
-        observation.preempted,
-        observation.withdrawn,
-        observation.failed_reads,
-        observation.failure,
-        any(oracle.geometry.groups[entry.group].kind == "mamba" for entry in observation.published),
-    )
-    return observation.do in ("run", "settle") and not any(other) and is_still(observation.store)
+def _ended(index: int, step: Step) -> Iterator[str]:
+    """What only a whole story tells of a step: what the cache lost, and how requests ended."""
+    seen, parts = step.observation, []
+    if seen.withdrawn:
+        parts.append(f"the cache no longer has {entries(step.oracle, seen.withdrawn)}")
+    for one in seen.finished:
+        reused = "" if one.cached is None else f", {count(one.cached, 'token')} said to be reused"
+        parts.append(f"{one.request} ends ({one.reason}) with {count(len(one.outputs), 'output')}{reused}")
+    if seen.failure is not None:
+        parts.append(f"it breaks off ({seen.failure.kind}): {seen.failure.message}")
+    if parts:
+        yield f"step {index}{_at_engine(step.oracle)}: {'; '.join(parts)}."
 
 
 def _concerns_blocks(divergence: Divergence, observation: Observation) -> bool:
@@ -191,7 +189,7 @@ def _steps(first: int, last: int) -> str:
     return f"steps {first} to {last}"
 
 
-def _told(evidence: Evidence, index: int, step: Step, rule: str) -> Iterator[str]:
+def _told(evidence: Evidence, index: int, step: Step, *, pins: bool) -> Iterator[str]:
     """A step that did more than compute."""
     oracle, observation, forecast = step.oracle, step.observation, step.expected
     where = f"step {index}{_at_engine(oracle)}:"
@@ -226,7 +224,7 @@ def _told(evidence: Evidence, index: int, step: Step, rule: str) -> Iterator[str
     if others := [one for one in registrations if one.span is None]:
         owners = " and ".join(dict.fromkeys(one.request for one in others))
         yield f"{where} {owners} computes nothing, but there appears {_registered(evidence, others, 0)}."
-    if of_store := list(shown(step, pins=rule[:2] == "LT")):
+    if of_store := list(shown(step, pins=pins)):
         yield f"{where} {'; '.join(of_store)}."
 
 

@@ -10,16 +10,20 @@ from typing import Any
 
 import msgspec
 
-from adapters.codec import parse_trace, trace_document
+from adapters.codec import parse_trace, read_document, trace_document
 from spec.geometry import Geometry, GeometryError
+from spec.notation import lines
+from spec.observation import Outcome
 from spec.rules import RULES
 from spec.trace import Trace, TraceError
+from tailproof.explain.story import explain_divergence, happened
 from tailproof.judge.findings import Divergence
 from tailproof.judge.lockstep import Explainer, seek
 from tailproof.targets import cache
 from tailproof.targets.opening import OpenTarget
 
-FORMAT = 1
+# Format 1 had the trace as a JSON object.
+FORMAT = 2
 _FIELDS = ("format", "tool", "target", "rule", "kind", "fingerprint", "message", "explanation", "trace")
 
 
@@ -48,11 +52,25 @@ class ReplayFile:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay: `verdict` FIXED, FAILED or ERROR, with one line of `detail`."""
+    """The result of a replay: `verdict` FIXED or FAILED, with one line of `detail`, the `outcome` of the run,
+    and the divergence, explained as of now."""
 
     verdict: str
     detail: str
+    outcome: Outcome
     divergence: Divergence | None = None
+
+    def story(self, kept: ReplayFile) -> list[str]:
+        """What each step did in words, up to the divergence."""
+        seen = self.outcome.observations
+        end = len(seen) if self.divergence is None else self.divergence.index + 1
+        return happened(kept.trace, Outcome(seen[:end]))
+
+    def explanation(self, kept: ReplayFile) -> list[str]:
+        """The argument: as recorded, and where nothing is, that of this run; nothing when no rule broke."""
+        if self.divergence is None or kept.explanation:
+            return list(kept.explanation if self.divergence else ())
+        return explain_divergence(kept.trace, self.outcome, self.divergence)
 
 
 def fingerprint(rule: str, kind: str, trace: Trace) -> str:
@@ -82,14 +100,14 @@ def write(folder: Path, kept: ReplayFile) -> Path:
         "fingerprint": kept.fingerprint,
         "message": kept.message,
         "explanation": kept.explanation,
-        "trace": trace_document(kept.trace),
+        "trace": lines(kept.trace),
     }
     cache.write(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     return path
 
 
 def read(path: Path) -> ReplayFile:
-    """Read a replay file, or a bare trace.
+    """Read a replay file, or a bare trace, which may be text in the notation.
 
     Raises:
         TraceError: with one line, also when the file cannot be read.
@@ -98,10 +116,7 @@ def read(path: Path) -> ReplayFile:
         text = path.read_bytes()
     except OSError as problem:
         raise TraceError(f"cannot read: {problem.strerror}") from None
-    try:
-        document = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
-        raise TraceError(f"not valid JSON: {problem}") from None
+    document = read_document(text)
     if not isinstance(document, dict) or "trace" not in document:
         kept = ReplayFile(parse_trace(document))
     else:
@@ -120,8 +135,8 @@ def read_named(path: Path) -> ReplayFile:
 
 def _parse(document: dict[str, Any]) -> ReplayFile:
     found = document.get("format")
-    if type(found) is not int or found != FORMAT:
-        raise TraceError(f"format: found {found!r}, this version reads format {FORMAT}")
+    if type(found) is not int or found not in (1, FORMAT):
+        raise TraceError(f"format: found {found!r}, this version reads formats 1 and {FORMAT}")
     for name in document:
         if name not in _FIELDS:
             raise TraceError(f"unknown field {name!r}, known are {', '.join(_FIELDS)}")
@@ -148,11 +163,11 @@ def replay(opened: OpenTarget, kept: ReplayFile, explainer: Explainer | None = N
     outcome = opened.run(kept.trace)
     divergence = seek(kept.trace, outcome, kept.rule, kept.kind, explainer)
     if divergence is None:
-        return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace")
+        return Replayed("FIXED", f"{kept.rule or 'every rule'} holds on this trace", outcome)
     finding = divergence.finding
     text = f"{finding.rule}: {finding.message}"
     if kept.rule and (finding.rule, finding.kind) != (kept.rule, kept.kind):
         text = f"{text} (recorded was {kept.rule} {kept.kind})"
     if divergence.fault:
         text = f"{text} (known: {divergence.fault})"
-    return Replayed("FAILED", text, divergence)
+    return Replayed("FAILED", text, outcome, divergence)

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from glob import escape
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -49,7 +50,7 @@ def alone(place: Path, waiting: Callable[[], object] = lambda: None) -> Iterator
         except BlockingIOError:
             waiting()
             fcntl.flock(guard, fcntl.LOCK_EX)
-        for left in place.parent.glob(f".{place.name}-*"):
+        for left in place.parent.glob(f".{escape(place.name)}-*"):
             shutil.rmtree(left, ignore_errors=True)
         yield guard
     finally:

@@ -137,13 +137,7 @@ def test_a_resend_after_a_local_reset_loads_its_tail(target: Worker) -> None:
 
 def test_pins_last_until_their_save_is_reported(target: Worker) -> None:
     seen = run(
-        target,
-        Gate("put", "hold"),
-        Submit("A", PROMPT),
-        Run(6),
-        Gate("put", "release"),
-        Run(),
-        Settle(),
+        target, Gate("put", "hold"), Submit("A", PROMPT), Run(6), Gate("put", "release"), Run(), Settle()
     )
     held = [one for one in seen if one.at == 2]
     last = held[-1].store

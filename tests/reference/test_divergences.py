@@ -3,60 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 
-from spec.observation import Entry, FailedRead, Observation, Outcome
+from spec.notation import parse
+from spec.observation import Outcome
 from spec.rules import ORDER
-from spec.trace import Configuration, Group, Settle, Submit, Trace
+from spec.trace import Trace
 from tailproof.jobs.replay import ReplayFile, replay
 from tailproof.judge.findings import Divergence, Finding, IncompleteError
 from tailproof.judge.lockstep import Unjudged, compare, divergences, seek
 from tailproof.judge.step import Step as Judged
 from tailproof.targets.opening import Target, open_target
+from tests.scenarios.plants import planted as changed
 
-TRACE = Trace(
-    Configuration((Group("full", 4), Group("mamba", 4)), 2),
-    (Submit("A", (("a", 20),)), Settle(), Submit("B", (("a", 20),), outputs=3), Settle()),
-)
 # 0 submit, 1 A [0, 16), 2 A [16, 18), 3 A [18, 20) and its end, 4 submit, 5 B [18, 20), 6 and 7 B decodes.
-Change = Callable[[Observation], Observation]
+TRACE = parse("""
+    groups full 4, mamba 4
+    unit 2
+    submit A prompt a:20
+    settle
+    submit B prompt a:20 outputs 3
+    settle
+""")
 Kinds = list[tuple[int, str, str]]
 
 
-def clean() -> list[Observation]:
-    """What the reference does."""
-    return list(open_target(Target.parse("reference"), print).run(TRACE).observations)
+def planted(*plants: str) -> Outcome:
+    """A clean run with changes, as scenarios write them."""
+    run = open_target(Target.parse("reference"), print).run(TRACE).observations
+    return Outcome(tuple(changed(run, plants)))
 
 
-def planted(**changes: Change) -> Outcome:
-    """A clean run with changes at the steps `at1` and so on."""
-    seen = clean()
-    for name, change in changes.items():
-        seen[int(name.removeprefix("at"))] = change(seen[int(name.removeprefix("at"))])
-    return Outcome(tuple(seen))
+def miscounts(*steps: int) -> list[str]:
+    """Counters that are wrong in these steps."""
+    return [f"{step} counters.requests 7" for step in steps]
 
 
-def miscounts(seen: Observation) -> Observation:
-    assert seen.counters is not None
-    return replace(seen, counters=replace(seen.counters, requests=7))
-
-
-def misreports(seen: Observation) -> Observation:
-    return replace(seen, finished=(replace(seen.finished[0], cached=4),))
-
-
-def misreads(seen: Observation) -> Observation:
-    return replace(seen, failed_reads=(FailedRead("B", 0, 3, "kv"),))
-
-
-def without(*entries: Entry) -> Change:
-    return lambda seen: replace(seen, published=tuple(e for e in seen.published if e not in entries))
-
-
-def both(seen: Observation) -> Observation:
-    return misreads(miscounts(seen))
+MISREADS = "5 failed_reads B 0 3 kv"
+MISREPORTS = "3 finished.0.cached 4"
+WITHOUT = "2 published - 1 18 A"
+# A chunk that jumps over its checkpoint, and so leaves no state there, after it read wrong content. It
+# reaches the prompt's end, but registers and ends nothing.
+JUMPS = "2 scheduled.0.end 20", WITHOUT, "2 failed_reads A 0 3 kv"
 
 
 @dataclass(slots=True)
@@ -87,7 +77,7 @@ def test_a_clean_run_has_no_divergence() -> None:
 
 
 def test_findings_that_are_explained_and_do_not_last_are_gone_past() -> None:
-    outcome = planted(at1=miscounts, at5=miscounts, at7=miscounts)
+    outcome = planted(*miscounts(1, 5, 7))
     each = [(index, *MISCOUNTED) for index in (1, 5, 7)]
     assert kinds(outcome) == each
     assert kinds(outcome, lambda finding: finding.kind == "counted-requests") == each
@@ -101,15 +91,15 @@ def test_findings_that_are_explained_and_do_not_last_are_gone_past() -> None:
 
 
 def test_a_finding_that_lasts_ends_the_run_although_it_is_explained() -> None:
-    assert kinds(planted(at1=miscounts, at5=misreads, at6=miscounts)) == [
+    assert kinds(planted(*miscounts(1, 6), MISREADS)) == [
         (1, *MISCOUNTED),
         (5, "SF1", "kv-of-hit"),
     ]
-    assert kinds(planted(at3=misreports, at5=miscounts)) == [(3, "AC1", "cached")]
+    assert kinds(planted(MISREPORTS, *miscounts(5))) == [(3, "AC1", "cached")]
 
 
 def test_everything_of_a_step_is_told_in_registry_order() -> None:
-    outcome = planted(at2=jumps_and_misreads, at6=miscounts)
+    outcome = planted(*JUMPS, *miscounts(6))
     both_found = [
         (2, "CP7", "jumped-checkpoint"),
         (2, "RT1", "missing-full"),
@@ -118,14 +108,14 @@ def test_everything_of_a_step_is_told_in_registry_order() -> None:
     ]
     assert kinds(outcome, lambda finding: False) == both_found
     assert kinds(outcome) == both_found
-    assert kinds(planted(at5=both)) == [(5, "SF1", "kv-of-hit"), (5, *MISCOUNTED)]
+    assert kinds(planted(MISREADS, *miscounts(5))) == [(5, "SF1", "kv-of-hit"), (5, *MISCOUNTED)]
 
 
 @pytest.mark.rule("SF1")
 @pytest.mark.parametrize("known", ["CH3", "SF1", "AC2", ""])
 def test_of_one_step_what_nothing_explains_comes_first_and_ends_the_run(known: str) -> None:
     """A stray state that a known fault explains hides no wrong read of the same step, and none hides it."""
-    outcome = planted(at5=strays_and_misreads, at6=miscounts)
+    outcome = planted(MISREADS, *miscounts(5, 6), "5 published + 1 12 B")
     found = list(divergences(TRACE, outcome, explainer=Knows(lambda finding: finding.rule == known)))
     named = {one.rule: one.fault for one in found}
     assert named == {rule: "some-fault" if rule == known else "" for rule in ("CH3", "SF1", "AC2")}
@@ -135,14 +125,8 @@ def test_of_one_step_what_nothing_explains_comes_first_and_ends_the_run(known: s
     assert rules == [*new, *([known] if known else [])]
 
 
-def strays_and_misreads(seen: Observation) -> Observation:
-    """A state in the middle of nowhere becomes visible, the same request reads wrong content, and the
-    counters are wrong."""
-    return replace(both(seen), published=(*seen.published, Entry(1, 12, "B")))
-
-
 def test_an_unexplained_finding_ends_the_run_although_it_does_not_last() -> None:
-    outcome = planted(at2=without(Entry(1, 18, "A")), at7=miscounts)
+    outcome = planted(WITHOUT, *miscounts(7))
     missed = 2, "RT2", "missing-checkpoint"
     assert kinds(outcome, lambda one: one.rule != "RT2") == [missed]
     assert kinds(outcome)[0] == missed
@@ -152,11 +136,11 @@ def test_an_unexplained_finding_ends_the_run_although_it_does_not_last() -> None
 def test_what_is_left_unjudged_is_counted() -> None:
     for outcome, known, left in (
         (planted(), True, 0),
-        (planted(at1=miscounts, at5=miscounts), True, 0),
-        (planted(at1=miscounts, at5=miscounts), False, 6),
-        (planted(at5=misreads), True, 2),
-        (planted(at5=misreads), False, 2),
-        (planted(at7=miscounts), False, 0),
+        (planted(*miscounts(1, 5)), True, 0),
+        (planted(*miscounts(1, 5)), False, 6),
+        (planted(MISREADS), True, 2),
+        (planted(MISREADS), False, 2),
+        (planted(*miscounts(7)), False, 0),
     ):
         unjudged = Unjudged()
         explainer = Knows(lambda finding, known=known: known)  # type: ignore[misc]
@@ -164,37 +148,29 @@ def test_what_is_left_unjudged_is_counted() -> None:
         assert unjudged.observations == left
     # It adds up over runs.
     for _ in range(2):
-        list(divergences(TRACE, planted(at5=misreads), unjudged=unjudged))
+        list(divergences(TRACE, planted(MISREADS), unjudged=unjudged))
     assert unjudged.observations == 4
 
 
 def test_an_explainer_is_shown_every_step_that_the_run_goes_past() -> None:
-    for outcome, count in ((planted(), 8), (planted(at1=miscounts), 8), (planted(at5=misreads), 5)):
+    for outcome, count in ((planted(), 8), (planted(*miscounts(1)), 8), (planted(MISREADS), 5)):
         explainer = Knows()
         list(divergences(TRACE, outcome, explainer=explainer))
         assert len(explainer.followed) == count
 
 
-def jumps_and_misreads(seen: Observation) -> Observation:
-    """A chunk that jumps over its checkpoint, and so leaves no state there, after it read wrong content. It
-    reaches the prompt's end, but registers and ends nothing."""
-    chunk = replace(seen.scheduled[0], end=20)
-    read = FailedRead("A", 0, 3, "kv")
-    return replace(without(Entry(1, 18, "A"))(seen), scheduled=(chunk,), failed_reads=(read,))
-
-
 @pytest.mark.parametrize(
     ("entry", "index", "rule", "kind", "hit"),
     [
-        (Entry(0, 18, "A"), 2, "RT1", "missing-full", 16),
-        (Entry(1, 18, "A"), 2, "RT2", "missing-checkpoint", 16),
-        (Entry(1, 16, "A"), 1, "RT1", "missing-mamba", 18),
+        ("0 18 A", 2, "RT1", "missing-full", 16),
+        ("1 18 A", 2, "RT2", "missing-checkpoint", 16),
+        ("1 16 A", 1, "RT1", "missing-mamba", 18),
     ],
 )
 def test_what_was_not_published_is_missed_once_and_what_follows_is_judged_without_it(
-    entry: Entry, index: int, rule: str, kind: str, hit: int
+    entry: str, index: int, rule: str, kind: str, hit: int
 ) -> None:
-    outcome = planted(**{f"at{index}": without(entry)})
+    outcome = planted(f"{index} published - {entry}")
     found = kinds(outcome)
     assert found[0] == (index, rule, kind)
     # B still claims 18, which nobody could know of any more where the entry was needed for it.
@@ -204,7 +180,7 @@ def test_what_was_not_published_is_missed_once_and_what_follows_is_judged_withou
 
 
 def test_a_run_that_is_not_whole_is_an_error_also_after_what_is_explained() -> None:
-    outcome = planted(at1=miscounts)
+    outcome = planted(*miscounts(1))
     short = Outcome(tuple(one for one in outcome.observations if one.at < 2))
     found: list[Divergence] = []
     with pytest.raises(IncompleteError, match=r"steps\[2\]"):
@@ -213,20 +189,20 @@ def test_a_run_that_is_not_whole_is_an_error_also_after_what_is_explained() -> N
 
 
 def test_reads_left_out_are_an_error_also_in_a_step_with_a_finding_that_is_explained() -> None:
-    outcome = planted(at5=lambda seen: replace(miscounts(seen), verified=18))
+    outcome = planted(*miscounts(5), "5 verified 18")
     with pytest.raises(IncompleteError, match="read 18 tokens and states, due were 19"):
         list(divergences(TRACE, outcome, explainer=Knows()))
-    good = planted(at5=lambda seen: replace(miscounts(seen), verified=19))
+    good = planted(*miscounts(5), "5 verified 19")
     assert kinds(good) == [(5, *MISCOUNTED)]
     # A finding that stops says more than a check that did not run to its end.
-    assert kinds(planted(at5=lambda seen: replace(misreads(seen), verified=18))) == [(5, "SF1", "kv-of-hit")]
+    assert kinds(planted(MISREADS, "5 verified 18")) == [(5, "SF1", "kv-of-hit")]
 
 
 def test_every_observation_is_visited_up_to_where_judging_stops() -> None:
     for outcome, count in (
         (planted(), 8),
-        (planted(at1=miscounts, at5=miscounts), 8),
-        (planted(at1=miscounts, at5=misreads), 6),
+        (planted(*miscounts(1, 5)), 8),
+        (planted(*miscounts(1), MISREADS), 6),
     ):
         visited: list[Judged] = []
         list(divergences(TRACE, outcome, visited.append, Knows()))
@@ -235,11 +211,11 @@ def test_every_observation_is_visited_up_to_where_judging_stops() -> None:
 
 # Seeking a recorded divergence.
 
-MIXED = {"at1": miscounts, "at2": without(Entry(1, 18, "A")), "at3": misreports}
+MIXED = *miscounts(1), WITHOUT, MISREPORTS
 
 
 def test_the_recorded_divergence_is_sought_past_others() -> None:
-    outcome = planted(**MIXED)
+    outcome = planted(*MIXED)
     for rule, kind, index in (
         ("AC2", "counted-requests", 1),
         ("RT2", "missing-checkpoint", 2),
@@ -253,27 +229,27 @@ def test_the_recorded_divergence_is_sought_past_others() -> None:
 def test_the_sought_divergence_has_the_name_of_the_fault_that_explains_it() -> None:
     for explained, name in (("AC1", "some-fault"), ("AC2", "")):
         explainer = Knows(lambda finding, rule=explained: finding.rule == rule)  # type: ignore[misc]
-        found = seek(TRACE, planted(**MIXED), "AC1", "cached", explainer)
+        found = seek(TRACE, planted(*MIXED), "AC1", "cached", explainer)
         assert (found and (found.rule, found.fault)) == ("AC1", name)
 
 
 def test_what_is_sought_past_is_not_said_to_be_known() -> None:
-    found = seek(TRACE, planted(at1=miscounts), "AC1", "cached")
+    found = seek(TRACE, planted(*miscounts(1)), "AC1", "cached")
     assert found is not None
     assert (found.rule, found.fault) == ("AC2", "")
 
 
 def test_what_is_not_found_gives_the_first_divergence_and_nothing_gives_none() -> None:
-    found = seek(TRACE, planted(**MIXED), "SF1", "kv")
+    found = seek(TRACE, planted(*MIXED), "SF1", "kv")
     assert (found and (found.index, found.rule)) == (1, "AC2")
     # The right rule in another way is not what was recorded.
-    found = seek(TRACE, planted(**MIXED), "AC1", "other")
+    found = seek(TRACE, planted(*MIXED), "AC1", "other")
     assert (found and (found.index, found.rule)) == (1, "AC2")
     assert seek(TRACE, planted(), "AC2", "counted-requests") is None
 
 
 def test_a_divergence_behind_one_that_stops_is_not_found() -> None:
-    outcome = planted(at3=misreports, at5=miscounts)
+    outcome = planted(MISREPORTS, *miscounts(5))
     found = seek(TRACE, outcome, "AC2", "counted-requests")
     assert (found and (found.index, found.rule)) == (3, "AC1")
 
@@ -290,10 +266,10 @@ class _Recorded:
 
 def test_a_replay_says_failed_for_the_recorded_divergence_behind_others() -> None:
     kept = ReplayFile(TRACE, "reference", "AC1", "cached")
-    result = replay(_Recorded(planted(**MIXED)), kept)  # type: ignore[arg-type]
+    result = replay(_Recorded(planted(*MIXED)), kept)  # type: ignore[arg-type]
     assert result.verdict == "FAILED"
     assert "recorded was" not in result.detail
-    other = replay(_Recorded(planted(at1=miscounts)), kept)  # type: ignore[arg-type]
+    other = replay(_Recorded(planted(*miscounts(1))), kept)  # type: ignore[arg-type]
     assert other.verdict == "FAILED"
     assert other.detail.endswith("(recorded was AC1 cached)")
     assert replay(_Recorded(planted()), kept).verdict == "FIXED"  # type: ignore[arg-type]

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spec.rules import RULES
-from spec.trace import Configuration, Group, ResetLocal, Run, Settle, Submit, Trace
+from spec.trace import Trace
 from tailproof.generate.core import case
+from tailproof.generate.store import store_case
 from tailproof.judge.lockstep import compare
 from tailproof.planted.reference import MUTANTS
-from tailproof.targets.opening import Target, open_target
+from tailproof.planted.reference_store import STORE_MUTANTS
+from tailproof.targets.opening import Target, TargetNameError, open_target
 
-OWNER = {fault: rule.id for rule in RULES.values() for fault in rule.faults}
-CASES = 400
+OWNER = {fault: rule.id for rule in RULES.values() for fault in (*rule.faults, *rule.store_faults)}
+CASES: dict[Callable[[int, int], Trace], int] = {case: 400, store_case: 300}
 
 
-def findings(name: str, seed: int, stop_at: str | None = None) -> dict[str, int]:
+def findings(
+    drawn: Callable[[int, int], Trace], name: str, seed: int, stop_at: str | None = None
+) -> dict[str, int]:
     """Rule to the index of the first case that shows it broken."""
     opened = open_target(Target.parse(name), lambda line: None)
     found: dict[str, int] = {}
-    for index in range(CASES):
-        trace = case(seed, index)
+    for index in range(CASES[drawn]):
+        trace = drawn(seed, index)
         divergence = compare(trace, opened.run(trace))
         if divergence is not None:
             found.setdefault(divergence.rule, index)
@@ -29,15 +35,16 @@ def findings(name: str, seed: int, stop_at: str | None = None) -> dict[str, int]
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_clean_reference_gives_no_finding(seed: int) -> None:
-    assert findings("reference", seed) == {}
+@pytest.mark.parametrize("drawn", CASES)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_clean_reference_gives_no_finding(drawn: Callable[[int, int], Trace], seed: int) -> None:
+    assert findings(drawn, "reference", seed) == {}
 
 
-@pytest.mark.parametrize("fault", sorted(MUTANTS))
+@pytest.mark.parametrize("fault", sorted((*MUTANTS, *STORE_MUTANTS)))
 def test_each_planted_fault_is_caught_under_its_rule(fault: str) -> None:
-    rule = OWNER[fault]
-    found = findings(f"reference+{fault}", 1, rule)
+    rule, (drawn, seed) = OWNER[fault], (case, 1) if fault in MUTANTS else (store_case, 7)
+    found = findings(drawn, f"reference+{fault}", seed, rule)
     assert rule in found, f"{fault} gave {found or 'no finding'}, due was {rule}"
 
 
@@ -46,45 +53,6 @@ def test_the_same_seed_gives_the_same_cases_and_other_seeds_others() -> None:
     assert [case(5, index) for index in range(50)] != [case(6, index) for index in range(50)]
 
 
-def test_an_evicted_entry_is_judged_only_when_the_pool_has_room() -> None:
-    """The same lost entry breaks RT1 in a large pool and is a choice in one too small for everything."""
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (
-        Submit("A", (("a", 20),)),
-        Settle(),
-        Submit("B", (("b", 20),)),
-        Settle(),
-    )
-    opened = open_target(Target.parse("reference+loses-entry"), lambda line: None)
-    for blocks, due in ((512, "RT1"), (8, None)):
-        trace = Trace(Configuration(groups, 2, blocks=blocks), steps)
-        divergence = compare(trace, opened.run(trace))
-        assert (divergence and divergence.rule) == due
-
-
-def test_a_next_turn_reuses_what_the_outputs_left() -> None:
-    """Dense retention keeps a state at each block end of the decode: the next turn hits past the prompt."""
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (
-        Submit("A", (("a", 20),), outputs=15),
-        Settle(),
-        Submit("B", (("@A", 35), ("b", 3))),
-        Settle(),
-    )
-    opened = open_target(Target.parse("reference"), lambda line: None)
-    for retention, hit in ((None, 32), (0, 18)):
-        trace = Trace(Configuration(groups, 2, retention=retention), steps)
-        outcome = opened.run(trace)
-        assert compare(trace, outcome) is None
-        assert [item.local for seen in outcome.observations for item in seen.admitted] == [0, hit]
-
-
-def test_a_reset_with_running_requests_starts_them_again() -> None:
-    groups = Group("full", 4), Group("mamba", 4)
-    steps = (Submit("A", (("a", 20),), outputs=8), Run(9), ResetLocal(running=True), Settle())
-    opened = open_target(Target.parse("reference"), lambda line: None)
-    trace = Trace(Configuration(groups, 2), steps)
-    outcome = opened.run(trace)
-    assert compare(trace, outcome) is None
-    admitted = [item.request for seen in outcome.observations for item in seen.admitted]
-    assert admitted == ["A", "A"]
+def test_an_unknown_fault_names_those_near_it() -> None:
+    with pytest.raises(TargetNameError, match="pins-nothing"):
+        Target.parse("reference+pins-nothin")

@@ -9,7 +9,7 @@ import pytest
 from reference.engine import SlowEngine
 from reference.history import History, Prefixes
 from spec.geometry import Geometry
-from spec.trace import Configuration, Group, Settle, Submit, Trace
+from spec.trace import Configuration, Group, Submit, Trace
 from tailproof.generate.core import case
 from tailproof.generate.drawing import Axes
 from tailproof.judge.findings import Finding
@@ -104,19 +104,6 @@ class Blind(SlowEngine):
 )
 def test_a_planted_fault_of_the_profile_is_caught(engine: type[SlowEngine], rules: set[str]) -> None:
     assert rules <= hunted(engine)
-
-
-def test_a_prompt_that_goes_on_otherwise_shares_one_unit_less() -> None:
-    """The hash of the last shared unit covers the next token, which differs."""
-    prompts = (("a", 12), ("b", 4)), (("a", 12), ("c", 4))
-    steps = Submit("A", prompts[0]), Settle(), Submit("B", prompts[1]), Settle()
-    trace = Trace(AHEAD, steps)
-    outcome = ReferenceTarget(Target.parse("reference")).run(trace)
-    junctions = [one.junction for seen in outcome.observations for one in seen.admitted]
-    assert junctions == [0, 8]
-    drop = replace(trace, configuration=replace(AHEAD, profile="drop", eagle=False, speculative=0))
-    outcome = ReferenceTarget(Target.parse("reference")).run(drop)
-    assert [one.junction or one.local for seen in outcome.observations for one in seen.admitted] == [0, 12]
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 3])

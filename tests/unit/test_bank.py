@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from adapters.codec import trace_document
 from bench.bank import brief, markdown
 from spec.geometry import Geometry
+from spec.notation import text
 from spec.observation import Outcome
 from spec.rules import RULES
 from spec.trace import Trace, validate
@@ -74,7 +74,7 @@ def test_a_trace_is_valid_and_written_as_it_is_read(name: str) -> None:
     validate(play.trace)
     Geometry.of(play.trace.configuration)
     assert play.trace.note
-    assert json.loads(play.path.read_text()) == trace_document(play.trace)
+    assert play.path.read_text() == text(play.trace)
 
 
 @pytest.mark.parametrize("case", PLAYED, ids=lambda case: case.report.replace("/", ":"))
@@ -149,8 +149,8 @@ def copied(folder: Path) -> Path:
 def test_index_and_traces_must_fit(tmp_path: Path) -> None:
     folder = copied(tmp_path)
     assert load(folder).cases == SHIPPED.cases
-    (folder / "traces" / "seeds-1.json").unlink()
-    (folder / "traces" / "stray.json").write_bytes((FOLDER / "traces" / "seeds-2.json").read_bytes())
+    (folder / "traces" / "seeds-1.txt").unlink()
+    (folder / "traces" / "stray.txt").write_bytes((FOLDER / "traces" / "seeds-2.txt").read_bytes())
     document = json.loads((folder / "index.json").read_text())
     document["cases"].append({**document["cases"][0], "rules": ["XX1"], "reason": "none"})
     (folder / "index.json").write_text(json.dumps(document))
@@ -187,7 +187,7 @@ def test_the_command_fails_with_the_line_that_reproduces_it() -> None:
     ended = CliRunner().invoke(bank_command, ["45614", "--target", target])
     assert ended.exit_code == 1, ended.output
     assert f"{target}: fails PM3" in ended.output
-    assert f"tailproof replay tailproof/jobs/bank/traces/vllm-45614.json --target {target}" in ended.output
+    assert f"tailproof replay tailproof/jobs/bank/traces/vllm-45614.txt --target {target}" in ended.output
 
 
 def test_the_document() -> None:

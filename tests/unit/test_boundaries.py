@@ -206,11 +206,7 @@ GIVEN = {
     ],
 )
 def test_the_placing_of_checkpoints_is_asked_as_each_version_takes_it(
-    monkeypatch: pytest.MonkeyPatch,
-    minor: int,
-    lookahead: int,
-    left_out: set[str],
-    changed: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch, minor: int, lookahead: int, left_out: set[str], changed: dict[str, Any]
 ) -> None:
     asked: list[Any] = []
 
@@ -219,9 +215,7 @@ def test_the_placing_of_checkpoints_is_asked_as_each_version_takes_it(
         return [0], [-1]
 
     module(
-        monkeypatch,
-        "vllm.model_executor.layers.mamba.checkpoint",
-        compute_mamba_prefill_checkpoints=compute,
+        monkeypatch, "vllm.model_executor.layers.mamba.checkpoint", compute_mamba_prefill_checkpoints=compute
     )
     found = boundaries.prefill_checkpoints(release(minor), lookahead)([40], [40], **GIVEN)
     assert found == ([0], [-1])

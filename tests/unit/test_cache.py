@@ -86,7 +86,7 @@ def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp
 def test_what_was_begun_and_broken_off_is_not_there(
     start: Start, tmp_path: Path, number: signal.Signals, drafts: int
 ) -> None:
-    place = tmp_path / "kept" / "place"
+    place = tmp_path / "kept" / "a[1]:place"
     broken = start(place, 60)
     assert said(broken) == "half"
     broken.send_signal(number)
@@ -95,7 +95,7 @@ def test_what_was_begun_and_broken_off_is_not_there(
     assert len(names(place.parent)) == drafts
     again = start(place, 0)
     assert again.communicate(timeout=60)[0].splitlines() == ["half", str(place)]
-    assert (names(place), names(place.parent)) == ({"one", "two"}, {"place"})
+    assert (names(place), names(place.parent)) == ({"one", "two"}, {place.name})
 
 
 def test_two_at_once_make_it_once(start: Start, tmp_path: Path) -> None:

@@ -252,7 +252,7 @@ def test_the_replay_table_names_what_is_written(tmp_path: Path) -> None:
     written = json.loads(replay.write(tmp_path, kept).read_text(encoding="utf-8"))
     names = [row[0].strip("`") for row in sections(TEXT)["Replay files"]]
     assert names == list(written) == list(replay._FIELDS)
-    assert written["format"] == 1
+    assert written["format"] == 2
     assert re.fullmatch("LK1-kind-[0-9a-f]{8}", written["fingerprint"])
 
 
@@ -266,7 +266,7 @@ def test_the_folders_of_the_known_faults_are_those_named() -> None:
     assert f"`{FAULTS.relative_to(ROOT).as_posix()}`" in section("Known faults")
     assert "`traces` beside" in " ".join(section("Known faults").split())
     assert FAULTS.parent / "traces" == TRACES
-    assert replay.FORMAT == FORMAT == 1
+    assert (replay.FORMAT, FORMAT) == (2, 1)
 
 
 def test_the_text_on_findings_names_what_there_is() -> None:

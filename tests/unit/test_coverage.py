@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from reference.forecast import AdmissionForecast, Forecast
 from reference.oracle import Oracle
 from spec.geometry import Geometry
+from spec.notation import parse
 from spec.observation import Admitted, Entry, Observation, Scheduled
-from spec.trace import Abort, Configuration, Group, ResetLocal, Run, Settle, Step, Submit, Trace
+from spec.trace import Settle, Trace
 from tailproof.cli.documents import fuzz as fuzz_document
 from tailproof.cli.main import cli
 from tailproof.cli.text import fuzz_lines
@@ -25,101 +26,31 @@ from tailproof.judge.lockstep import compare
 from tailproof.judge.step import Step as Judged
 from tailproof.reach.core import AXES, LACKS, PHASES, TIGHT, UNSUPPORTED, Reach, axes, unsupported
 from tailproof.reach.coverage import TAGS, Coverage
-from tailproof.reach.table import reach_table
+from tailproof.reach.store import (
+    STORE_AXES,
+    STORE_PHASES,
+    STORE_TAGS,
+    StoreReach,
+    fault_name,
+    store_axes,
+    store_lines,
+)
+from tailproof.reach.table import Table, reach_table
 from tailproof.targets.opening import Target, open_target
+from tests.scenarios.blocks import Block, of_file
 
-FULL, MAMBA = Group("full", 8), Group("mamba", 8)
-PLAIN = Configuration((FULL, MAMBA), unit=4, retention=0, budget=100)
-EAGLE = replace(PLAIN, eagle=True, speculative=1)
-DRAFT = Group("full", 8, draft=True)
-
-
-def exporting(alignment: int) -> Configuration:
-    """Exports at that alignment, in tokens."""
-    return replace(PLAIN, groups=(FULL, replace(MAMBA, checkpoint_alignment=alignment)))
+PLAIN = parse("groups full 8, mamba 8; unit 4, budget 100; submit A prompt p:22; settle")
+CASES = [block for name in ("reach", "reach_store") for block in of_file(name)]
 
 
-def beside(*attention: Group, base: Configuration = PLAIN) -> Configuration:
-    """These attention groups beside the Mamba group."""
-    return replace(base, groups=(*attention, MAMBA))
-
-
-def arrives(name: str, length: int, outputs: int = 1, salt: str | None = None) -> Submit:
-    """A request whose prompt is like that of any other."""
-    return Submit(name, (("p", length),), outputs, salt=salt)
-
-
-def traced(configuration: Configuration, *steps: Step) -> Trace:
-    return Trace(configuration, steps or (arrives("A", 22), Settle()))
-
-
-ROWS: dict[str, Trace] = {
-    "eagle off": traced(PLAIN),
-    "eagle on": traced(EAGLE),
-    "annotation none": traced(EAGLE),
-    "annotation attention": traced(beside(DRAFT, base=EAGLE)),
-    "annotation separate group": traced(beside(FULL, DRAFT, base=EAGLE)),
-    "annotation replicated group": traced(
-        beside(FULL, replace(DRAFT, replicated=True), base=replace(EAGLE, dcp=2))
-    ),
-    "states at chunk ends": traced(PLAIN),
-    "exports aligned to U": traced(exporting(4)),
-    "exports aligned finer": traced(exporting(2)),
-    "exports aligned coarser": traced(exporting(8)),
-    "hits fine": traced(PLAIN),
-    "hits coarse": traced(replace(PLAIN, unit=8)),
-    "retention None": traced(replace(PLAIN, retention=None)),
-    "retention 0": traced(PLAIN),
-    "retention k": traced(replace(PLAIN, retention=16)),
-    "junction checkpoints on": traced(replace(EAGLE, junctions=True)),
-    "attention block below the Mamba block": traced(beside(Group("full", 4))),
-    "attention block above the Mamba block": traced(beside(Group("full", 16))),
-    "several attention layouts": traced(beside(FULL, Group("full", 16))),
-    "sliding-window group": traced(beside(FULL, Group("window", 4, window=12))),
-    "DCP 2": traced(replace(PLAIN, dcp=2)),
-    "DCP 4": traced(replace(PLAIN, dcp=4)),
-    "DCP 8": traced(replace(PLAIN, dcp=8)),
-    "several speculative tokens": traced(replace(EAGLE, speculative=2)),
-    "multi-module MTP": traced(replace(EAGLE, speculative=2, multi_module=True)),
-    "long-prefill threshold": traced(replace(PLAIN, long_prefill=8)),
-    "priority scheduling": traced(replace(PLAIN, policy="priority")),
-    "budget below a block": traced(replace(PLAIN, budget=7)),
-    "a prompt of four budgets or more": traced(replace(PLAIN, budget=10), arrives("A", 40)),
-    "asynchronous scheduling": traced(replace(PLAIN, asynchronous=True)),
-    "KV events": traced(replace(PLAIN, events=True)),
-    "cache salts": traced(PLAIN, arrives("A", 22, salt="s")),
-    "adapters": traced(PLAIN, replace(arrives("A", 22), adapter="x")),
-    "media": traced(PLAIN, replace(arrives("A", 22), media=(("i", 3, 5),))),
-}
-
-COLUMNS: dict[str, Trace] = {
-    "submit": traced(PLAIN),
-    "next turn of an earlier request": traced(
-        PLAIN, arrives("A", 9), Settle(), Submit("B", (("@A", 10), ("q", 3))), Settle()
-    ),
-    "hit 0": traced(PLAIN),
-    "hit inside a block": traced(PLAIN, arrives("A", 22), Settle(), arrives("B", 22), Settle()),
-    "hit at a block end": traced(PLAIN, arrives("A", 17), Settle(), arrives("B", 17), Settle()),
-    "same prefix, same step": traced(
-        PLAIN, Submit("A", (("p", 4), ("a", 9))), Submit("B", (("p", 4), ("b", 9))), Settle()
-    ),
-    "first prefill chunk": traced(PLAIN),
-    "later prefill chunk": traced(PLAIN),
-    "export made": traced(exporting(4), arrives("A", 30), Settle()),
-    "decode": traced(PLAIN, arrives("A", 9, outputs=3), Settle()),
-    "drafts accepted": traced(EAGLE, arrives("A", 9, outputs=5), Settle(accept=1)),
-    "drafts rejected": traced(EAGLE, arrives("A", 9, outputs=5), Settle(accept=0)),
-    "finished": traced(PLAIN),
-    "aborted while waiting": traced(PLAIN, arrives("A", 22), Abort("A")),
-    "aborted in prefill": traced(replace(PLAIN, budget=8), arrives("A", 30), Run(2), Abort("A")),
-    "aborted in decode": traced(PLAIN, arrives("A", 9, outputs=9), Run(4), Abort("A")),
-    "resumed request": traced(PLAIN, arrives("A", 9, outputs=9), Run(2), ResetLocal(running=True), Settle()),
-    "reset taken": traced(PLAIN, arrives("A", 9), Settle(), ResetLocal()),
-    "reset refused": traced(PLAIN, arrives("A", 9, outputs=9), Run(2), ResetLocal()),
-    "reset of running requests": traced(
-        PLAIN, arrives("A", 9, outputs=9), Run(2), ResetLocal(running=True), Settle()
-    ),
-}
+def shows(name: str, what: str) -> list[set[str]]:
+    """The features, or what was met or exercised, of each scenario of a file."""
+    found = []
+    for block in of_file(name):
+        (line,) = (line for line in block.due if line.startswith(f"{what}: "))
+        parts = line.removeprefix(f"{what}: ").split("; ")
+        found.append({part if what == "features" else re.sub(r"^\d+ ", "", part) for part in parts})
+    return found
 
 
 def counted(*traces: Trace) -> Coverage:
@@ -135,15 +66,6 @@ def counted(*traces: Trace) -> Coverage:
     return coverage
 
 
-def phases(trace: Trace) -> Counter[str]:
-    """The counts of a trace's phases, the same in every row of its case."""
-    counts = counted(trace).reach.counts
-    rows = [counts[axis] for axis in axes(trace)]
-    assert all(row == rows[0] for row in rows)
-    assert not any(any(counts[axis].values()) for axis in AXES if axis not in (*axes(trace), TIGHT))
-    return Counter(rows[0])
-
-
 def planted(*phases: str) -> FuzzReport:
     """A fuzz report whose table holds one count for each phase, in every row."""
     report = FuzzReport("vllm==0.32.0", "core", 1)
@@ -152,129 +74,16 @@ def planted(*phases: str) -> FuzzReport:
     return report
 
 
-# Rows and columns
-
-
-@pytest.mark.parametrize("axis", AXES)
-def test_each_row_has_a_configuration_that_counts_in_it(axis: str) -> None:
-    if axis == TIGHT:
-        assert TIGHT not in axes(traced(PLAIN))
-        return
-    assert axis in axes(ROWS[axis])
-    assert any(axis not in axes(trace) for trace in ROWS.values())
-
-
-def test_rows_of_a_case_keep_the_order_of_the_table() -> None:
-    for trace in ROWS.values():
-        assert list(axes(trace)) == [axis for axis in AXES if axis in axes(trace)]
-
-
-@pytest.mark.parametrize(
-    ("configuration", "due"),
-    [
-        (PLAIN, set()),
-        (replace(EAGLE, junctions=True), {"junction checkpoints on"}),
-        (replace(PLAIN, junctions=True), set()),
-        (replace(PLAIN, dcp=2), {"DCP 2"}),
-        (replace(PLAIN, budget=8), set()),
-        (beside(Group("full", 4), Group("full", 16)), {
-            "attention block below the Mamba block",
-            "attention block above the Mamba block",
-            "several attention layouts",
-        }),
-        (beside(DRAFT, Group("full", 16), base=EAGLE), {
-            "attention block above the Mamba block",
-            "several attention layouts",
-        }),
-    ],
-)  # fmt: skip
-def test_features_are_what_a_configuration_really_has(configuration: Configuration, due: set[str]) -> None:
-    features = set(AXES[AXES.index("retention k") + 1 :])
-    assert features & set(axes(traced(configuration))) == due
-
-
-@pytest.mark.parametrize(
-    ("attention", "name"),
-    [((DRAFT, DRAFT), "attention"), ((DRAFT, Group("full", 16)), "separate group")],
-)
-def test_annotation_attention_means_that_all_attention_is_marked(
-    attention: tuple[Group, ...], name: str
-) -> None:
-    assert f"annotation {name}" in axes(traced(beside(*attention, base=EAGLE)))
-
-
-def test_a_prompt_just_short_of_four_budgets_is_not_long() -> None:
-    trace = traced(replace(PLAIN, budget=10), arrives("A", 39))
-    assert "a prompt of four budgets or more" not in axes(trace)
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_each_column_has_a_trace_that_reaches_it(phase: str) -> None:
-    if phase in LACKS["reference"]:
-        assert phase not in COLUMNS
-        return
-    assert phases(COLUMNS[phase])[phase]
-    assert any(not phases(trace)[phase] for trace in COLUMNS.values()) or phase in ("submit",)
-
-
-def test_one_request_from_arrival_to_end() -> None:
-    """P 22 with U 4 and B 8 stops at the block end 16 and at the checkpoint 20; two outputs take a decode."""
-    assert phases(traced(PLAIN, arrives("A", 22, outputs=2), Settle())) == {
-        **dict.fromkeys(PHASES, 0),
-        "submit": 1,
-        "hit 0": 1,
-        "first prefill chunk": 1,
-        "later prefill chunk": 2,
-        "decode": 1,
-        "finished": 1,
-    }
-
-
-@pytest.mark.parametrize(
-    ("accept", "accepted", "rejected"), [(0, False, True), (1, True, True), (2, True, False)]
-)
-def test_a_decode_counts_as_accepted_rejected_or_both(accept: int, accepted: bool, rejected: bool) -> None:
-    configuration = replace(EAGLE, speculative=2)
-    found = phases(
-        traced(configuration, arrives("A", 9, outputs=1 + 3 * (accept + 1)), Settle(accept=accept))
-    )
-    assert (bool(found["drafts accepted"]), bool(found["drafts rejected"])) == (accepted, rejected)
-
-
-def test_the_phase_of_an_abort_is_that_of_the_request() -> None:
-    """Put back by a reset it waits again, though it has outputs; begun again it prefills again."""
-    steps = (arrives("A", 30, outputs=9), Run(7), ResetLocal(running=True))
-    small = replace(PLAIN, budget=8)
-    assert phases(traced(small, *steps[:2], Abort("A")))["aborted in decode"] == 1
-    assert phases(traced(small, *steps, Abort("A")))["aborted while waiting"] == 1
-    assert phases(traced(small, *steps, Run(), Abort("A")))["aborted in prefill"] == 1
-
-
-def test_aborting_what_has_ended_counts_nothing() -> None:
-    found = phases(traced(PLAIN, arrives("A", 9), Settle(), Abort("A")))
-    assert not any(found[phase] for phase in PHASES if phase.startswith("aborted"))
-
-
-def test_a_reset_of_running_requests_needs_one_that_runs() -> None:
-    found = phases(traced(PLAIN, arrives("A", 9), ResetLocal(running=True), Settle()))
-    assert (found["reset taken"], found["reset of running requests"], found["resumed request"]) == (1, 0, 0)
-
-
-def test_equal_prompts_under_other_salts_share_no_prefix() -> None:
-    steps = (arrives("A", 6), arrives("B", 6, salt="s"), Settle())
-    assert not phases(traced(PLAIN, *steps))["same prefix, same step"]
-
-
 def test_a_case_keeps_nothing_of_the_case_before_it() -> None:
-    running = traced(PLAIN, arrives("A", 9, outputs=9), Run(2))
-    coverage = counted(running, traced(PLAIN, arrives("A", 9), Abort("A")))
+    running = parse("submit A prompt p:9 outputs 9; run 2", PLAIN)
+    coverage = counted(running, parse("submit A prompt p:9; abort A", PLAIN))
     assert coverage.reach.counts["eagle off"]["aborted while waiting"] == 1
-    early = traced(PLAIN, ResetLocal(running=True), arrives("A", 9))
+    early = parse("reset_local running; submit A prompt p:9", PLAIN)
     assert counted(running, early).reach.counts["eagle off"]["reset of running requests"] == 0
 
 
 def test_the_drafts_of_a_request_just_admitted_are_neither_accepted_nor_rejected() -> None:
-    trace = traced(EAGLE, arrives("A", 8, outputs=4), Settle())
+    trace = parse("eagle, speculative 1; submit A prompt p:8 outputs 4; settle", PLAIN)
     oracle = Oracle(trace)
     oracle.forecast(Observation(0, "submit"))
     oracle.histories["A"].produce(1, oracle.prefixes)
@@ -293,21 +102,57 @@ def test_the_drafts_of_a_request_just_admitted_are_neither_accepted_nor_rejected
     assert found.step(Settle(accept=1), again, oracle.forecast(again)) == ["decode", "drafts accepted"]
 
 
-def test_steps_without_room_count_in_a_row_of_their_own() -> None:
-    trace = traced(replace(PLAIN, blocks=16), arrives("A", 9), Settle(), arrives("B", 90), Settle())
-    counts = counted(trace).reach.counts
-    assert (counts[TIGHT]["submit"], counts["eagle off"]["submit"]) == (1, 2)
-
-
 def test_preemption_and_eviction_are_counted_as_observed() -> None:
     found = Reach()
-    found.case(axes(traced(PLAIN)), 8)
+    found.case(axes(PLAIN), 8)
     seen = Observation(1, "settle", preempted=("A", "B"), withdrawn=(Entry(0, 8, "C"),))
     assert found.step(Settle(), seen, Forecast(roomy=False)).count("preempted for space") == 2
     for axis in ("eagle off", TIGHT):
         row = found.counts[axis]
         assert (row["preempted for space"], row["entries thrown out"], row["hit 0"]) == (2, 1, 0)
     assert not any(found.counts["eagle on"].values())
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "phases"),
+    [
+        ("reach", {*AXES} - {TIGHT}, {*PHASES} - {*LACKS["reference"]}),
+        ("reach_store", {*STORE_AXES}, {*STORE_PHASES}),
+    ],
+)
+def test_each_row_and_each_column_stands_in_a_scenario_and_not_in_all(
+    name: str, features: set[str], phases: set[str]
+) -> None:
+    for wanted, what in ((features, "features"), (phases, "met")):
+        found = [one & wanted for one in shows(name, what)]
+        assert set[str]().union(*found) == wanted
+        assert set.intersection(*found) <= {"submit"}
+
+
+def test_each_rule_of_the_store_is_exercised_in_a_scenario_and_none_without_a_store() -> None:
+    of_the_store = {"LK4", "LT1", "LT2", "LV2", *(f"TS{number}" for number in range(1, 8))}
+    others = {"LT3", "LT4", "SF1", "SF2", "AC1", "LV1"}
+    assert set[str]().union(*rules("reach_store")) >= of_the_store | others
+    assert not set[str]().union(*rules("reach")) & of_the_store
+
+
+def rules(name: str) -> list[set[str]]:
+    """The rules that each scenario of a file exercises."""
+    lines = [next(line for line in block.due if line.startswith("exercised: ")) for block in of_file(name)]
+    return [set(re.findall(r"[A-Z]{2}\d+", line)) for line in lines]
+
+
+@pytest.mark.parametrize("block", CASES, ids=lambda block: block.place)
+def test_features_keep_the_order_of_the_table_and_a_case_counts_alike_in_all_its_rows(block: Block) -> None:
+    trace = block.question.trace
+    assert trace is not None
+    whole = trace.configuration.store != "off"
+    rows = store_axes(trace.configuration) if whole else axes(trace)
+    assert list(rows) == [axis for axis in (STORE_AXES if whole else AXES) if axis in rows]
+    table: Table = followed(trace) if whole else counted(trace).reach
+    counts = [table.counts[axis] for axis in rows]
+    assert all(row == counts[0] for row in counts)
+    assert not any(any(table.counts[axis].values()) for axis in table.axes if axis not in (*rows, TIGHT))
 
 
 # What cannot be reached
@@ -322,7 +167,8 @@ def test_declared_cells_exist_and_have_a_reason() -> None:
 
 
 def test_declared_cells_stay_empty_and_the_rest_of_their_rows_does_not() -> None:
-    coverage = counted(*(case(5, index) for index in range(250)), *ROWS.values(), *COLUMNS.values())
+    kept = [block.question.trace for block in of_file("reach")]
+    coverage = counted(*(case(5, index) for index in range(250)), *filter(None, kept))
     assert coverage.reach.contradicted("reference") == []
     for axis in UNSUPPORTED:
         assert coverage.reach.counts[axis]["decode"] > 0
@@ -331,7 +177,7 @@ def test_declared_cells_stay_empty_and_the_rest_of_their_rows_does_not() -> None
 
 
 def test_a_declared_cell_that_is_reached_is_named() -> None:
-    trace = ROWS["hits coarse"]
+    trace = parse("groups full 8, mamba 8; unit 8, budget 100", PLAIN)
     oracle = Oracle(trace)
     oracle.forecast(Observation(0, "submit"))
     history = oracle.histories["A"]
@@ -459,3 +305,60 @@ def test_big_counts_stay_narrow() -> None:
     lines = list(reach_table(report.coverage.reach, report.target))
     assert any("  123k" in line for line in lines)
     assert any(line.startswith("  eagle off") and line.endswith("     -") for line in lines)
+
+
+# The store
+
+STORE = parse("store both; submit A prompt p:22; settle; reset_local; submit B prompt p:22; settle", PLAIN)
+
+
+def followed(*traces: Trace) -> StoreReach:
+    """What the reference reaches of the store on some traces, one after the other."""
+    reach = StoreReach()
+    for trace in traces:
+        reach.case(trace)
+
+        def visit(step: Judged, trace: Trace = trace) -> None:
+            reach.step(trace, step.observation, step.expected)
+
+        compare(trace, open_target(Target.parse("reference"), print).run(trace), visit)
+    return reach
+
+
+def test_without_a_store_there_are_no_rows_and_nothing_counts() -> None:
+    assert store_axes(PLAIN.configuration) == ()
+    assert not any(followed(PLAIN).totals.values())
+
+
+def test_a_case_with_a_store_keeps_nothing_of_the_case_before_it() -> None:
+    steps = "submit A prompt p:22; settle; reset_local; gate get hold; submit B prompt p:22; run 2"
+    reach = followed(parse(steps, STORE), parse("submit B prompt p:22; abort B", STORE))
+    assert reach.totals["aborted while loading"] == 0
+    assert reach.totals["store both"] == 2
+
+
+def test_the_names_of_faults() -> None:
+    steps = "gate put hold; drop_keys 3; reset_store; kill_master; restart_master; reset_local; run"
+    assert [fault_name(step) for step in parse(steps, STORE).steps] == [
+        "gate put hold",
+        "drop_keys",
+        "reset_store",
+        "kill_master",
+        "restart_master",
+        None,
+        None,
+    ]
+
+
+def test_the_lines_name_every_tag_and_the_cells_that_were_not_met() -> None:
+    reach = followed(STORE)
+    reach.case(parse("decode_saves", STORE))
+    lines = list(store_lines(reach))
+    assert all(any(tag in line for line in lines) for tag in STORE_TAGS)
+    assert any(line.startswith("  empty: decode saves × ") for line in lines)
+    assert not any("store consumer ×" in line for line in lines)
+    assert max(map(len, lines)) <= 110
+
+
+def test_tags_are_told_apart() -> None:
+    assert len(set(STORE_TAGS)) == len(STORE_TAGS)

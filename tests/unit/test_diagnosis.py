@@ -59,12 +59,7 @@ TWO_LAYOUTS = eagle(SMALL, LARGE, MAMBA)
     ("kind", "cache", "right", "wrong"),
     [
         # The small blocks reach 10 and serve 8; the proof of 8 in the large ones lies at 12, past 8 + 2.
-        (
-            "bounded-by-other-layout",
-            Cache(TWO_LAYOUTS, 16, {0: (4, 8, 10), 1: (8, 12), 2: (4, 8)}),
-            8,
-            4,
-        ),
+        ("bounded-by-other-layout", Cache(TWO_LAYOUTS, 16, {0: (4, 8, 10), 1: (8, 12), 2: (4, 8)}), 8, 4),
         # With the proof at 10 itself nothing is hidden.
         ("bounded-by-other-layout", Cache(TWO_LAYOUTS, 16, {0: (4, 8, 10), 1: (8, 10), 2: (4, 8)}), 8, 8),
         # The other order: the large blocks serve less, and what the small ones hold is seen whole.

@@ -253,16 +253,7 @@ def test_kv_of_a_state_is_never_the_state() -> None:
 
 
 @pytest.mark.rule("SF1")
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (None, "a"),
-        ("a", "b"),
-        ("a", "a"),
-        (None, None),
-        (None, ""),
-    ],
-)
+@pytest.mark.parametrize(("one", "two"), [(None, "a"), ("a", "b"), ("a", "a"), (None, None), (None, "")])
 def test_prefixes_are_the_same_exactly_when_their_content_is(one: str | None, two: str | None) -> None:
     prefixes = Prefixes(4)
     numbers = [

@@ -288,10 +288,7 @@ def test_a_proper_import_is_not_reported(tmp_path: Path, path: str, line: str) -
         ("x = 1\n", "spec/plant.py:1 has no docstring"),
         ("", "spec/plant.py:1 has no docstring"),
         ("# A comment.\nx = 1\n", "spec/plant.py:1 has no docstring"),
-        (
-            '"""No end"""\n',
-            "spec/plant.py:1 has a first line that ends with neither full stop nor colon",
-        ),
+        ('"""No end"""\n', "spec/plant.py:1 has a first line that ends with neither full stop nor colon"),
         (
             '"""No end\nin the first line."""\n',
             "spec/plant.py:1 has a first line that ends with neither full stop nor colon",

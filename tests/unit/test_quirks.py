@@ -361,8 +361,7 @@ def test_a_load_that_no_reset_came_before_is_none_of_a_reset() -> None:
 
 
 FAILING = Trace(
-    STORED,
-    (ask("A", ("a", 2)), Settle(), ResetLocal(), Gate("get", "fail"), ask("B", ("a", 2)), Settle()),
+    STORED, (ask("A", ("a", 2)), Settle(), ResetLocal(), Gate("get", "fail"), ask("B", ("a", 2)), Settle())
 )
 
 
@@ -484,10 +483,7 @@ COPIED = Trace(
 CHAINED = fault("chained", "copies.chained", rules=["SF1"])
 
 
-@pytest.mark.parametrize(
-    ("ended", "due"),
-    [("C", "chained"), ("B", "")],
-)
+@pytest.mark.parametrize(("ended", "due"), [("C", "chained"), ("B", "")])
 def test_a_wrong_output_follows_from_a_wrong_read_of_the_same_request_alone(ended: str, due: str) -> None:
     seen = observed(COPIED)
     index = at(COPIED, seen, "C", 6)
@@ -501,10 +497,7 @@ def test_a_wrong_output_follows_from_a_wrong_read_of_the_same_request_alone(ende
 
 
 def test_what_follows_from_an_unknown_read_is_unknown() -> None:
-    findings = [
-        Finding("SF1", "kv-of-hit", "", "A"),
-        Finding("SF4", "output", "", "A"),
-    ]
+    findings = [Finding("SF1", "kv-of-hit", "", "A"), Finding("SF4", "output", "", "A")]
     step = followed(EXTENDED, observed(EXTENDED), 1)[1]
     assert Explanations(()).explain(step, findings) == ["", ""]
     assert Explanations(()).explain(step, []) == []

@@ -14,7 +14,7 @@ import pytest
 
 from proofs.catalogue import spec_theorems
 from proofs.wrong import WRONG
-from spec.rules import ORDER, RULES, Rule
+from spec.rules import ORDER, RULES, Rule, read
 from spec.trace import TraceError
 from tailproof.cli.options import known_rules
 from tailproof.cli.rules import Place, Places, places, rule_lines, rules_document
@@ -114,7 +114,32 @@ def _rules_in(*nodes: ast.AST) -> set[object]:
     return {node.value for node in inside if isinstance(node, ast.Constant) and node.value in RULES}
 
 
-# What is missing is seen.
+# What is wrong or missing is seen.
+
+WHOLE = 'statement = "s"\nreason = "r"\nsource = "x"\ndefinition = ["d"]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[ZZ1]\n" + WHOLE + 'pending = "a"', "ZZ1: unknown field 'pending', known are statement, reason, "),
+        ("[ZZ1]\n" + WHOLE.replace("reason", "faults"), "ZZ1: reason is missing"),
+        ("[ZZ1]\n" + WHOLE.replace('"s"', "3"), "ZZ1: statement must be text"),
+        ("[ZZ1]\n" + WHOLE + 'faults = "stale-kv"', "ZZ1: faults must be a list of text"),
+        ("[ZZ1]\n" + WHOLE + "tiers = [1]", "ZZ1: tiers must be a list of text"),
+        ("ZZ1 = 3", "ZZ1: must be a table"),
+    ],
+)
+def test_a_registry_that_is_wrong_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}"):
+        read(text)
+
+
+def test_the_registry_is_read_whole_and_no_worker_needs_it() -> None:
+    """A worker is given Python files only, without `rules.toml`."""
+    assert read("[ZZ1]\n" + WHOLE)["ZZ1"] == Rule("ZZ1", "s", "r", "x", ("d",))
+    for folder in ("spec", "adapters"):
+        assert not [file for file in (ROOT / folder).rglob("*.py") if "spec.rules" in file.read_text()]
 
 
 @pytest.fixture

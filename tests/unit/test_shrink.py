@@ -10,10 +10,10 @@ from itertools import pairwise
 import pytest
 
 from spec.geometry import Geometry
+from spec.notation import parse
 from spec.trace import (
     Abort,
     Configuration,
-    Group,
     ResetLocal,
     Run,
     Settle,
@@ -33,7 +33,8 @@ from tailproof.targets.opening import Target, open_target
 from tailproof.targets.worker import TargetProblem
 
 LONG = 60.0
-PLAIN = Group("full", 8), Group("mamba", 8)
+PLAIN = parse("groups full 8, mamba 8; unit 4; run")
+MINIMUM = parse("groups full 1, mamba 1; unit 1; run").configuration
 Key = tuple[str, str] | None
 
 
@@ -70,23 +71,12 @@ def busy() -> Trace:
             steps.append(ResetLocal(running=True))
     steps.append(Submit("turn", (("@r3", 55), ("new", 20)), 3))
     steps.append(Settle(1))
-    groups = Group("full", 8), Group("mamba", 8, checkpoint_alignment=4), Group("full", 8, draft=True)
-    configuration = Configuration(
-        groups,
-        unit=4,
-        eagle=True,
-        speculative=3,
-        dcp=4,
-        retention=64,
-        junctions=True,
-        blocks=900,
-        budget=40,
-        long_prefill=24,
-        live=4,
-        policy="priority",
-        asynchronous=True,
-        events=True,
-    )
+    configuration = parse("""
+        groups full 8, mamba 8 export 4, full 8 draft
+        unit 4, eagle, speculative 3, dcp 4, retention 64, junctions, blocks 900, budget 40, long_prefill 24
+        live 4, policy priority, asynchronous, events
+        run
+    """).configuration
     trace = Trace(configuration, tuple(steps))  # type: ignore[arg-type]
     validate(trace)
     Geometry.of(configuration)
@@ -125,12 +115,10 @@ def test_a_known_fault_is_shrunk_to_the_essentials(
 def test_twenty_requests_become_two() -> None:
     """Only a resend of a prompt that ends on the grid shows the capped scan."""
     finding = finder("scan-capped")
-    others = [Submit(f"r{index}", ((f"p{index}", 41 + 3 * index),), 2) for index in range(20)]
-    resend = (Submit("x", (("q", 64),)), Settle(), Submit("y", (("q", 64),)), Settle())
-    groups = Group("full", 16), Group("mamba", 16)
-    configuration = Configuration(groups, 8, eagle=True, speculative=1, blocks=1000, junctions=True)
-    steps = (*others[:10], Settle(), *resend[:2], *others[10:], Run(4), *resend[2:])
-    trace = Trace(configuration, steps)
+    others = [f"submit r{index} prompt p{index}:{41 + 3 * index} outputs 2" for index in range(20)]
+    head = "groups full 16, mamba 16; unit 8, eagle, speculative 1, blocks 1000, junctions"
+    first, second = "submit x prompt q:64; settle", "submit y prompt q:64; settle"
+    trace = parse("; ".join([head, *others[:10], "settle", first, *others[10:], "run 4", second]))
     assert finding(trace) == ("PM1", "scan-capped")
     small = shrink(trace, lambda candidate: finding(candidate) == ("PM1", "scan-capped"), LONG)
     assert finding(small) == ("PM1", "scan-capped")
@@ -140,7 +128,7 @@ def test_twenty_requests_become_two() -> None:
 
 def test_what_always_fails_shrinks_to_the_minimum() -> None:
     small = shrink(busy(), lambda trace: True, LONG)
-    assert small.configuration == Configuration((Group("full", 1), Group("mamba", 1)), 1)
+    assert small.configuration == MINIMUM
     assert small.steps in ((Settle(),), (Submit("A", (("a", 1),)),))
 
 
@@ -190,30 +178,24 @@ def test_only_the_feature_that_matters_stays_on(name: str, holds: Callable[[Conf
 
 
 def test_windows_modules_and_replicated_groups_go_when_they_do_not_matter() -> None:
-    groups = Group("full", 8), Group("mamba", 8), Group("window", 8, window=24)
-    windowed = Trace(Configuration(groups, 8), (Submit("A", (("a", 30),)), Settle()))
-    assert shrink(windowed, lambda trace: True, LONG).configuration.groups == (
-        Group("full", 1),
-        Group("mamba", 1),
+    windowed = parse(
+        "groups full 8, mamba 8, window 8 sliding_window 24; unit 8; submit A prompt a:30; settle"
     )
+    assert shrink(windowed, lambda trace: True, LONG).configuration.groups == MINIMUM.groups
     kept = shrink(
         windowed, lambda trace: any(group.kind == "window" for group in trace.configuration.groups), LONG
     )
     assert [group.window for group in kept.configuration.groups if group.kind == "window"] == [2]
-    drafts = Group("full", 8), Group("mamba", 8), Group("full", 8, draft=True, replicated=True)
-    several = Configuration(drafts, 8, eagle=True, speculative=3, multi_module=True, dcp=2)
-    small = shrink(Trace(several, windowed.steps), lambda trace: trace.configuration.eagle, LONG)
-    assert small.configuration == Configuration(
-        (
-            Group("full", small.configuration.groups[0].block),
-            Group("mamba", small.configuration.groups[1].block),
-        ),
-        1,
-        eagle=True,
-        speculative=1,
+    several = (
+        "groups full 8, mamba 8, full 8 draft replicated; unit 8, eagle, speculative 3, multi_module, dcp 2"
     )
+    modules = parse(several, windowed)
+    small = shrink(modules, lambda trace: trace.configuration.eagle, LONG).configuration
+    assert replace(small, groups=()) == Configuration((), 1, eagle=True, speculative=1)
+    assert [group.kind for group in small.groups] == ["full", "mamba"]
+    assert not any(group.draft for group in small.groups)
     replicated = shrink(
-        Trace(several, windowed.steps),
+        modules,
         lambda trace: any(group.replicated for group in trace.configuration.groups),
         LONG,
     )
@@ -230,29 +212,27 @@ def test_lengths_are_found_exactly() -> None:
 
 
 def test_positions_keep_their_place_when_sizes_shrink() -> None:
-    trace = Trace(Configuration(PLAIN, 4, retention=16), (Submit("A", (("a", 17), ("b", 6)), 2), Settle()))
+    trace = parse("groups full 8, mamba 8; unit 4, retention 16; submit A prompt a:17 b:6 outputs 2; settle")
     small = rescaled(trace, 4, 1, proportional=False)
-    assert small.configuration == Configuration((Group("full", 2), Group("mamba", 2)), 1, retention=4)
-    assert next(small.submits()).prompt == (("a", 4), ("b", 1))
+    assert small == parse("groups full 2, mamba 2; unit 1, retention 4; submit A prompt a:4 b:1; settle")
     near = rescaled(trace, 4, 2, proportional=True)
     assert next(near.submits()).prompt == (("a", 9), ("b", 3))
 
 
 def test_a_next_turn_outlives_the_request_that_it_continues() -> None:
-    steps = (Submit("A", (("a", 20),), 5), Settle(), Submit("B", (("@A", 23), ("b", 4))), Settle())
-    without = without_requests(Trace(Configuration(PLAIN, 4), steps), frozenset("A"))
-    assert without.steps == (Submit("B", (("a", 20), ("outputs of A", 3), ("b", 4))), Settle())
+    trace = parse("submit A prompt a:20 outputs 5; settle; submit B prompt @A:23 b:4; settle", PLAIN)
+    without = without_requests(trace, frozenset("A"))
+    assert without == parse('submit B prompt a:20 "outputs of A":3 b:4; settle', PLAIN)
 
     def long_prompt(trace: Trace) -> bool:
         return any(prompt_length(submit.prompt) >= 25 for submit in trace.submits())
 
-    small = shrink(Trace(Configuration(PLAIN, 4), steps), long_prompt, LONG)
-    assert small.steps == (Submit("A", (("a", 25),)),)
+    assert shrink(trace, long_prompt, LONG).steps == parse("submit A prompt a:25", PLAIN).steps
 
 
 def test_idle_steps_are_left_out() -> None:
-    steps = (Run(2), Submit("A", (("a", 3),)), Settle(), Abort("A"), Run(1), Settle(), ResetLocal(), Settle())
-    assert tidied(Trace(Configuration(PLAIN, 4), steps)).steps == (*steps[1:3], ResetLocal())
+    idle = "run 2; submit A prompt a:3; settle; abort A; run; settle; reset_local; settle"
+    assert tidied(parse(idle, PLAIN)) == parse("submit A prompt a:3; settle; reset_local", PLAIN)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -307,8 +287,6 @@ def test_a_candidate_that_the_target_refuses_is_passed_over() -> None:
 
 
 def test_names_stay_when_they_matter() -> None:
-    steps = (Submit("first", (("text", 5),)), Settle())
-    named = Trace(Configuration(PLAIN, 4), steps)
-    assert shrink(named, lambda trace: "first" in repr(trace), LONG).steps == (
-        Submit("first", (("text", 1),)),
-    )
+    named = parse("submit first prompt text:5; settle", PLAIN)
+    small = shrink(named, lambda trace: "first" in repr(trace), LONG)
+    assert small.steps == parse("submit first prompt text:1", PLAIN).steps

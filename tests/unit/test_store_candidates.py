@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
 from spec.geometry import Geometry
+from spec.notation import parse
 from spec.trace import (
     STORE_STEPS,
     Abort,
     Configuration,
     DropKeys,
     Gate,
-    Group,
     KillMaster,
-    ResetLocal,
     ResetStore,
     RestartMaster,
     Run,
@@ -35,46 +35,22 @@ from tailproof.shrink.store import of_engine, on_one_engine, plainer_store, repa
 LONG = 60.0
 
 
-def busy() -> Trace:
-    """A trace with every step there is, on two engines with every mode of the store."""
-    configuration = Configuration(
-        (Group("full", 8), Group("mamba", 8, checkpoint_alignment=4)),
-        unit=4,
-        eagle=True,
-        speculative=1,
-        store="producer",
-        second="consumer",
-        lookup_async=True,
-        decode_saves=True,
-        receivers=2,
-        load_failures="fail",
-    )
-    steps: tuple[Step, ...] = (
-        Submit("a", (("p", 30),), 3),
-        Gate("put", "hold"),
-        Run(3, 1),
-        ResetLocal(running=True),
-        Gate("put", "release"),
-        Settle(1),
-        Gate("get", "part", 1),
-        Gate("lookup", "hold", 1),
-        Submit("b", (("p", 30), ("q", 9)), 2, engine=1),
-        Run(2, engine=1),
-        Gate("lookup", "newest", 1),
-        Gate("get", "release", 1),
-        DropKeys(9),
-        Submit("c", (("@b", 40), ("r", 3)), engine=1),
-        Abort("b"),
-        KillMaster(),
-        Run(1, engine=1),
-        RestartMaster(),
-        ResetStore(1),
-        Settle(engine=1),
-        Settle(),
-    )
-    trace = Trace(configuration, steps)
-    validate(trace)
-    return trace
+# Every step there is, on two engines with every mode of the store.
+BUSY = parse("""
+    groups full 8, mamba 8 export 4
+    unit 4, eagle, speculative 1, store producer, second consumer
+    lookup_async, decode_saves, receivers 2, load_failures fail
+    submit a prompt p:30 outputs 3
+    gate put hold; run 3 accept 1; reset_local running; gate put release; settle accept 1
+    gate get part engine 1; gate lookup hold engine 1
+    submit b prompt p:30 q:9 outputs 2 engine 1
+    run 2 engine 1; gate lookup newest engine 1; gate get release engine 1; drop_keys 9
+    submit c prompt @b:40 r:3 engine 1
+    abort b; kill_master; run accept 1 engine 1; restart_master; reset_store engine 1
+    settle engine 1; settle
+""")
+RUNS = parse("submit a prompt p:9; run 2; run 3 engine 1; run engine 1", BUSY)
+PLAIN = parse("groups full 8, mamba 8 export 4; unit 4; submit a prompt p:9; settle")
 
 
 def has(kind: type[Step]) -> Callable[[Trace], bool]:
@@ -83,8 +59,8 @@ def has(kind: type[Step]) -> Callable[[Trace], bool]:
 
 
 def test_what_always_fails_needs_no_store() -> None:
-    small = shrink(busy(), lambda trace: True, LONG)
-    assert small.configuration == Configuration((Group("full", 1), Group("mamba", 1)), 1)
+    small = shrink(BUSY, lambda trace: True, LONG)
+    assert small.configuration == parse("groups full 1, mamba 1; unit 1; run").configuration
     assert len(small.steps) == 1
 
 
@@ -111,7 +87,7 @@ def test_only_the_mode_that_matters_stays(
     def fails(trace: Trace) -> bool:
         return trace.configuration.store != "off" and holds(trace.configuration)
 
-    now = shrink(busy(), fails, LONG).configuration
+    now = shrink(BUSY, fails, LONG).configuration
     modes = ("store", "second", "lookup_async", "decode_saves", "receivers", "load_failures")
     plain = Configuration((), 1, store="both")
     assert {mode: getattr(now, mode) for mode in modes} == {
@@ -124,7 +100,7 @@ def test_only_the_mode_that_matters_stays(
     "kind", [Gate, DropKeys, ResetStore, KillMaster, RestartMaster], ids=lambda kind: kind.__name__
 )
 def test_only_the_step_that_matters_stays(kind: type[Step]) -> None:
-    small = shrink(busy(), has(kind), LONG)
+    small = shrink(BUSY, has(kind), LONG)
     (only,) = [step for step in small.steps if isinstance(step, STORE_STEPS)]
     assert isinstance(only, kind)
     assert len(small.steps) == 1
@@ -147,23 +123,23 @@ def test_a_held_gate_goes_together_with_what_opens_it() -> None:
         )
         return balance == 0 and has(Submit)(trace)
 
-    assert not has(Gate)(shrink(busy(), fails, LONG))
+    assert not has(Gate)(shrink(BUSY, fails, LONG))
 
 
 def test_the_death_of_the_master_goes_together_with_its_return() -> None:
     def fails(trace: Trace) -> bool:
         return has(KillMaster)(trace) == has(RestartMaster)(trace) and has(DropKeys)(trace)
 
-    small = shrink(busy(), fails, LONG)
+    small = shrink(BUSY, fails, LONG)
     assert not has(KillMaster)(small)
 
 
 def test_one_engine_alone() -> None:
-    first, second = of_engine(busy(), 0), of_engine(busy(), 1)
+    first, second = of_engine(BUSY, 0), of_engine(BUSY, 1)
     assert [submit.id for submit in first.submits()] == ["a"]
     assert [submit.id for submit in second.submits()] == ["b", "c"]
     assert (first.configuration.roles, second.configuration.roles) == (("producer",), ("consumer",))
-    for trace in (first, second, on_one_engine(busy())):
+    for trace in (first, second, on_one_engine(BUSY)):
         validate(trace)
         assert all(getattr(step, "engine", 0) == 0 for step in trace.steps)
     assert Abort("b") not in first.steps
@@ -171,48 +147,35 @@ def test_one_engine_alone() -> None:
 
 
 def test_runs_of_different_engines_are_not_joined() -> None:
-    now = busy().configuration
-    trace = Trace(now, (Submit("a", (("p", 9),)), Run(2), Run(3, engine=1), Run(1, engine=1)))
-    joined = [candidate for candidate in reshaped(trace) if len(candidate.steps) == 3]
-    assert Trace(now, (*trace.steps[:2], Run(4, engine=1))) in joined
+    joined = [candidate for candidate in reshaped(RUNS) if len(candidate.steps) == 3]
+    assert parse("submit a prompt p:9; run 2; run 4 engine 1", BUSY) in joined
     assert not any(Run(5) in candidate.steps for candidate in joined)
 
 
 def test_settles_stay_at_their_engine() -> None:
-    now = busy().configuration
-    trace = Trace(now, (Submit("a", (("p", 9),), engine=1), Run(2, engine=1)))
-    first = next(reshaped(trace))
-    assert first.steps == (trace.steps[0], Settle(), Settle(engine=1))
-    assert any(candidate.steps == (trace.steps[0], Settle(engine=1)) for candidate in reshaped(trace))
+    trace = parse("submit a prompt p:9 engine 1; run 2 engine 1", BUSY)
+    assert next(reshaped(trace)) == parse("submit a prompt p:9 engine 1; settle; settle engine 1", BUSY)
+    assert parse("submit a prompt p:9 engine 1; settle engine 1", BUSY) in list(reshaped(trace))
 
 
-def test_repairs_leave_out_what_cannot_be() -> None:
-    for changed in (
-        Configuration(busy().configuration.groups, 4),
-        Configuration(busy().configuration.groups, 4, store="both"),
-        Configuration(busy().configuration.groups, 4, store="both", lookup_async=True),
-    ):
-        trace = repaired(Trace(changed, tuple(_without_drafts(step) for step in busy().steps)))
-        validate(trace)
-        assert has(Gate)(trace) == (changed.store != "off")
-
-
-def _without_drafts(step: Step) -> Step:
-    if isinstance(step, Run):
-        return Run(step.steps, 0, step.engine)
-    return Settle(0, step.engine) if isinstance(step, Settle) else step
+@pytest.mark.parametrize("store", ["", ", store both", ", store both, lookup_async"])
+def test_repairs_leave_out_what_cannot_be(store: str) -> None:
+    plain = parse(f"groups full 8, mamba 8 export 4; unit 4{store}; run").configuration
+    steps = tuple(replace(one, accept=0) if isinstance(one, Run | Settle) else one for one in BUSY.steps)
+    trace = repaired(Trace(plain, steps))
+    validate(trace)
+    assert has(Gate)(trace) == bool(store)
 
 
 def test_a_trace_without_a_store_has_no_such_candidates() -> None:
-    plain = Trace(Configuration(busy().configuration.groups, 4), (Submit("a", (("p", 9),)), Settle()))
-    assert list(plainer_store(plain)) == []
-    assert repaired(plain) == plain
+    assert list(plainer_store(PLAIN)) == []
+    assert repaired(PLAIN) == PLAIN
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_every_candidate_is_valid_and_every_success_plainer(seed: int) -> None:
     """Under predicates without rhyme or reason too, so that the search has an end whatever happens."""
-    trace = busy() if seed == 0 else store_case(seed, seed)
+    trace = BUSY if seed == 0 else store_case(seed, seed)
     taken = [measure(trace)]
 
     def fails(candidate: Trace) -> bool:

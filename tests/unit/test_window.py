@@ -11,13 +11,10 @@ from reference.cache import SlowCache
 from reference.history import History, Prefixes
 from spec.checkpoint import resend_checkpoint
 from spec.chunking import required_stops
-from spec.geometry import Geometry, GeometryError
+from spec.geometry import Geometry
 from spec.lookup import window_blocks, window_serves
-from spec.observation import Observation
 from spec.retention import cacheable, window_boundaries
-from spec.trace import Configuration, Group, Settle, Submit, Trace
-from tailproof.judge.lockstep import compare
-from tailproof.targets.opening import Target, open_target
+from spec.trace import Configuration, Group, Submit
 
 FULL, MAMBA = Group("full", 16), Group("mamba", 16)
 
@@ -285,122 +282,3 @@ def test_a_replicated_group_is_not_scaled_and_has_a_layout_of_its_own() -> None:
     # Without context-parallel ranks the block is the same, the layout is not: the target's group keeps out.
     alone = layout(FULL, MAMBA, replace(draft, replicated=True))
     assert [(group.block, group.margin) for group in alone.attention] == [(16, 0), (16, 4)]
-
-
-MODULES = "configuration.multi_module: needs eagle and two or more speculative tokens"
-PLAIN: dict[str, object] = {"eagle": False, "speculative": 0}
-
-
-@pytest.mark.parametrize(
-    ("groups", "options", "message"),
-    [
-        (
-            (replace(FULL, window=9), MAMBA),
-            {},
-            "configuration.groups[0]: window belongs to groups of kind window only",
-        ),
-        (
-            (FULL, replace(MAMBA, window=9)),
-            {},
-            "configuration.groups[1]: window belongs to groups of kind window only",
-        ),
-        (
-            (FULL, MAMBA, Group("window", 4)),
-            {},
-            "configuration.groups[2]: a sliding-window group needs a window of 2 or more tokens",
-        ),
-        (
-            (FULL, MAMBA, Group("window", 4, window=1)),
-            {},
-            "configuration.groups[2]: a sliding-window group needs a window of 2 or more tokens",
-        ),
-        (
-            (FULL, MAMBA, Group("window", 4, window=9)),
-            {"dcp": 2},
-            "configuration.groups[2]: DCP does not know sliding windows, set configuration.dcp to 1",
-        ),
-        (
-            (FULL, MAMBA, Group("window", 6, window=9)),
-            {},
-            "configuration.groups[2]: the unit 4 does not divide the block size 6",
-        ),
-        (
-            (FULL, MAMBA, Group("window", 4, window=9, checkpoint_alignment=4)),
-            {},
-            "configuration.groups[2]: checkpoint_alignment belongs to Mamba groups only",
-        ),
-        (
-            (Group("window", 16, window=9), MAMBA),
-            {},
-            "configuration.groups: needs at least one full attention group, and Mamba groups of one block "
-            "size and one checkpoint style",
-        ),
-        (
-            (FULL, replace(MAMBA, replicated=True)),
-            {},
-            "configuration.groups[1]: only the groups of a draft model are replicated, so set draft too",
-        ),
-        (
-            (replace(FULL, replicated=True), MAMBA),
-            {"dcp": 2},
-            "configuration.groups[0]: only the groups of a draft model are replicated, so set draft too",
-        ),
-        ((), {"multi_module": True, **PLAIN}, MODULES),
-        ((), {"multi_module": True, "speculative": 1}, MODULES),
-        (
-            (),
-            {"multi_module": True, "speculative": 5, "budget": 9},
-            "configuration.budget: 9 tokens a step cannot end a prefill whose draft modules read 5 tokens "
-            "ahead, use at least 10",
-        ),
-    ],
-)
-def test_refused_layouts(groups: tuple[Group, ...], options: dict[str, object], message: str) -> None:
-    with pytest.raises(GeometryError) as refused:
-        layout(*groups, **options)
-    assert str(refused.value) == message
-
-
-def test_the_least_that_is_not_refused() -> None:
-    assert layout(FULL, MAMBA, Group("window", 4, window=2)).windows[0].window == 2
-    assert layout(multi_module=True, speculative=2, budget=4).lookahead == 2
-    assert layout(multi_module=True, speculative=5, budget=10).lookahead == 5
-    # Draft tokens stay below the Mamba block, and so below the alignment.
-    with pytest.raises(GeometryError, match="need a Mamba block of more tokens"):
-        layout(multi_module=True, speculative=16)
-
-
-# A run.
-
-
-def run(*groups: Group, **options: object) -> tuple[Observation, ...]:
-    """What the reference does with a prompt of 30 tokens and the same again; nothing may be found."""
-    configuration = replace(Configuration(groups, 2), **options)  # type: ignore[arg-type]
-    steps = (Submit("A", (("a", 30),)), Settle(), Submit("B", (("a", 30),)), Settle())
-    trace = Trace(configuration, steps)
-    outcome = open_target(Target.parse("reference"), print).run(trace)
-    assert compare(trace, outcome) is None
-    return outcome.observations
-
-
-def windows_held(seen: tuple[Observation, ...]) -> list[int]:
-    """Positions of the entries of the window group, which is the third."""
-    return sorted(entry.position for one in seen for entry in one.published if entry.group == 2)
-
-
-@pytest.mark.parametrize(
-    ("window", "retention", "positions"),
-    [
-        (3, 0, [28]),
-        (5, 0, [26, 28]),
-        (9, 0, [22, 24, 26, 28]),
-        (5, 8, [6, 8, 14, 16, 22, 24, 26, 28, 30]),
-        (5, None, list(range(2, 31, 2))),
-    ],
-)
-def test_sparse_retention_keeps_the_window_below_the_checkpoint_only(
-    window: int, retention: int | None, positions: list[int]
-) -> None:
-    seen = run(Group("full", 4), Group("mamba", 4), Group("window", 2, window=window), retention=retention)
-    assert windows_held(seen) == positions
-    assert [item.local for one in seen for item in one.admitted] == [0, 28]

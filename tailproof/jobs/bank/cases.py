@@ -56,7 +56,7 @@ class Play:
     @property
     def path(self) -> Path:
         """The file of the trace."""
-        return FOLDER / "traces" / f"{self.name}.json"
+        return FOLDER / "traces" / f"{self.name}.txt"
 
     @property
     def tier(self) -> str:
@@ -113,7 +113,7 @@ def load(folder: Path) -> Bank:
         index = msgspec.json.decode((folder / "index.json").read_bytes(), type=_File)
     except (OSError, msgspec.DecodeError) as problem:
         raise BankError(f"{folder / 'index.json'}: {problem}") from None
-    files = {path.stem: path for path in sorted((folder / "traces").glob("*.json"))}
+    files = {path.stem: path for path in sorted((folder / "traces").glob("*.txt"))}
     if problems := list(_problems(index, files.keys())):
         raise BankError(f"bug bank: {'; '.join(problems)}")
     plays = {name: _play(name, path, index.hits.get(name, {})) for name, path in files.items()}

@@ -50,7 +50,7 @@ def _told(cell: Cell) -> str:
 
 def replay_line(cell: Cell, target: str) -> str:
     """The line that runs a cell's trace again."""
-    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.json --target {target}"
+    return f"tailproof replay tailproof/jobs/bank/traces/{cell.play}.txt --target {target}"
 
 
 def document(matrix: Matrix) -> dict[str, Any]:
@@ -66,7 +66,8 @@ def document(matrix: Matrix) -> dict[str, Any]:
 
 def _case(matrix: Matrix, case: Case) -> dict[str, Any]:
     row = matrix.cells.get(case.report, {})
-    return {**msgspec.to_builtins(case), "cells": {target: _cell(cell) for target, cell in row.items()}}
+    plain = msgspec.json.decode(msgspec.json.encode(case))
+    return {**plain, "cells": {target: _cell(cell) for target, cell in row.items()}}
 
 
 def _cell(cell: Cell) -> dict[str, Any]:
