@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup check nightly test lint clean
+.PHONY: help venv setup check nightly test lint clean
 
 PYTHON ?= python3
 TARGET := vllm==0.32.0
@@ -14,12 +14,24 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## create .venv and the environment of the real vLLM; a second run does nothing
+	@$(PYTHON) -c "$$ALONE" $(MAKE) --no-print-directory venv
+	@$(BIN)/python -m tailproof.targets.setup '$(TARGET)' > /dev/null
+
+# One at a time: the lock ends with the last process that a killed run has left.
+define ALONE
+import fcntl, subprocess, sys
+lock = open(".setup.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+sys.exit(subprocess.call(sys.argv[1:], pass_fds=[lock.fileno()]))
+endef
+export ALONE
+
+venv:
 	@if [ "$$(cat $(DONE) 2>/dev/null)" != "$(WANTED)" ] || ! [ -x $(BIN)/python ]; then \
 	  rm -rf .venv && $(PYTHON) -m venv .venv \
 	  && $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet -e '.[dev]' \
 	  && printf '%s\n' "$(WANTED)" > $(DONE).new && mv $(DONE).new $(DONE); \
 	fi
-	@$(BIN)/python -m tailproof.targets.setup '$(TARGET)' > /dev/null
 
 check: setup ## check every rule on the real vLLM (ARGS='...' passes options)
 	$(BIN)/tailproof check $(ARGS)
@@ -41,5 +53,5 @@ lint: setup ## run the linters, the type checker and the check of the import ord
 	$(BIN)/lint-imports --no-logo --no-cache
 
 clean: ## remove .venv and all caches of this folder; built environments stay
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf .venv .setup.lock build .mypy_cache .pytest_cache .ruff_cache .hypothesis *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

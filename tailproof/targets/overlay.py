@@ -77,8 +77,10 @@ def overlay(package: Path, name: str, texts: Mapping[str, str]) -> Path:
     folder = cache_folder() / "mutants" / f"{re.sub('[^A-Za-z0-9_.-]', '-', name)}-{key.hexdigest()[:16]}"
 
     def make(draft: Path) -> Path:
-        _link(package, draft / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
-        return draft
+        whole = draft / "whole"
+        whole.mkdir()
+        _link(package, whole / PACKAGE, {Path(file).parts: text for file, text in texts.items()})
+        return whole
 
     try:
         return placed(folder, make)
