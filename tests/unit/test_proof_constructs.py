@@ -8,10 +8,13 @@ from __future__ import annotations
 import ast
 import fractions
 import functools
+import importlib.util
 import math
 import statistics
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,66 +26,6 @@ from proofs.engine import prove
 from proofs.symbolic import Unsupported
 from proofs.twins import Twins, lifted
 from spec.checkpoint import resend_checkpoint
-
-STATE = 0
-
-
-def _with(a: int) -> None:
-    with open("x"):
-        assert a
-
-
-def _global(a: int) -> None:
-    global STATE
-    STATE = a
-
-
-def _import(a: int) -> None:
-    import os
-
-    assert os.sep != a
-
-
-def _match(a: int) -> None:
-    match a:
-        case 1:
-            raise AssertionError
-
-
-def _class(a: int) -> None:
-    class Inside:
-        pass
-
-    assert Inside is not None
-
-
-def _is(a: int) -> None:
-    assert a is STATE
-
-
-def _finally(a: int) -> None:
-    try:
-        assert a
-    finally:
-        assume(True)
-
-
-def _bare(a: int) -> None:
-    try:
-        assert a
-    except:  # noqa: E722
-        assume(True)
-
-
-def _too_wide(a: int) -> None:
-    try:
-        assert a
-    except (ValueError, BaseException):
-        assume(True)
-
-
-async def _async(a: int) -> None:
-    assert a
 
 
 @dataclass(frozen=True)
@@ -105,16 +48,19 @@ class Asking:
         return type(value)
 
 
-BY_SOURCE: list[tuple[Callable[..., object], str]] = [
-    (_with, "with"),
-    (_global, "global"),
-    (_import, "import inside a function"),
-    (_match, "match"),
-    (_class, "class inside a function"),
-    (_is, "'is' between values"),
-    (_finally, "finally"),
-    (_bare, "except without a kind of Exception"),
-    (_too_wide, "except without a kind of Exception"),
+BY_SOURCE = [
+    ("with open('x'):\n    assert a", "with"),
+    ("global STATE\nSTATE = a", "global"),
+    ("import os\nassert os.sep != a", "import inside a function"),
+    ("match a:\n    case 1:\n        raise AssertionError", "match"),
+    ("class Inside:\n    pass\nassert Inside is not None", "class inside a function"),
+    ("assert a is STATE", "'is' between values"),
+    ("try:\n    assert a\nfinally:\n    pass", "finally"),
+    ("try:\n    assert a\nexcept:\n    pass", "except without a kind of Exception"),
+    (
+        "try:\n    assert a\nexcept (ValueError, BaseException):\n    pass",
+        "except without a kind of Exception",
+    ),
 ]
 
 BY_VALUE: list[tuple[Callable[[Any], object], str]] = [
@@ -169,8 +115,22 @@ def refusal(theorem: Callable[..., object]) -> str:
     return result.reason
 
 
-@pytest.mark.parametrize(("theorem", "name"), BY_SOURCE, ids=[name for _, name in BY_SOURCE])
-def test_a_construct_is_refused_by_name(theorem: Callable[..., object], name: str) -> None:
+def written(folder: Path, head: str, body: str) -> Callable[..., object]:
+    """A theorem in a file of its own, since the engine reads sources."""
+    file = folder / "planted.py"
+    file.write_text(f"STATE = 0\n\n\n{head} theorem(a: int) -> None:\n{textwrap.indent(body, '    ')}\n")
+    found = importlib.util.spec_from_file_location("planted", file)
+    assert found is not None
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    theorem: Callable[..., object] = module.theorem
+    return theorem
+
+
+@pytest.mark.parametrize(("body", "name"), BY_SOURCE)
+def test_a_construct_is_refused_by_name(tmp_path: Path, body: str, name: str) -> None:
+    theorem = written(tmp_path, "def", body)
     assert f"unsupported: {name}, line " in refusal(theorem)
 
     def calls(a: int) -> None:
@@ -188,8 +148,8 @@ def test_an_operation_is_refused_by_name(operation: Callable[[Any], object], nam
     assert name in refusal(theorem)
 
 
-def test_async_functions_are_refused() -> None:
-    assert "async function" in refusal(_async)
+def test_async_functions_are_refused(tmp_path: Path) -> None:
+    assert "async function" in refusal(written(tmp_path, "async def", "assert a"))
 
 
 def test_a_function_without_source_is_refused() -> None:
