@@ -16,6 +16,7 @@ from spec.geometry import Geometry
 from spec.observation import Counters, Entry, Event, Observation
 from spec.proof import capped_scan_bound
 from spec.trace import Configuration, Submit
+from tailproof.planted import named
 
 Place = tuple[int, int]
 
@@ -445,46 +446,4 @@ class StallsInLookahead(SlowEngine):
         return super().chunk_end(history, start, budget)
 
 
-MUTANTS: dict[str, type[SlowEngine]] = {
-    "old-checkpoint": OldCheckpoint,
-    "registers-old-checkpoint": RegistersOldCheckpoint,
-    "scan-capped": ScanCapped,
-    "off-grid-hit": OffGridHit,
-    "double-drop": DoubleDrop,
-    "no-drop": NoDrop,
-    "state-extends-hit": StateExtendsHit,
-    "stops-early": StopsEarly,
-    "no-junction": NoJunction,
-    "forgets-tail-entry": ForgetsTailEntry,
-    "publishes-uncomputed": PublishesUncomputed,
-    "loses-entry": LosesEntry,
-    "retention-drops-checkpoint": RetentionDropsCheckpoint,
-    "runs-past-junction": RunsPastJunction,
-    "stalls-once": StallsOnce,
-    "preempts-freely": PreemptsFreely,
-    "publishes-mid-chunk": PublishesMidChunk,
-    "publishes-transient": PublishesTransient,
-    "skips-token": SkipsToken,
-    "coarse-lookup": CoarseLookup,
-    "leaks-block": LeaksBlock,
-    "reset-keeps-entries": ResetKeepsEntries,
-    "ignores-salt": IgnoresSalt,
-    "ignores-adapter": IgnoresAdapter,
-    "ignores-media": IgnoresMedia,
-    "stale-kv": StaleKv,
-    "stale-state": StaleState,
-    "same-step-reuse": SameStepReuse,
-    "wrong-output": WrongOutput,
-    "miscounts-hit": MiscountsHit,
-    "never-finishes": NeverFinishes,
-    "bounded-by-first-layout": BoundedByFirstLayout,
-    "window-ignored": WindowIgnored,
-    "forgets-window": ForgetsWindow,
-    "evicts-in-use": EvictsInUse,
-    "worker-units": WorkerUnits,
-    "miscounts-lookups": MiscountsLookups,
-    "forgets-event": ForgetsEvent,
-    "tells-too-much": TellsTooMuch,
-    "tells-wrong-tokens": TellsWrongTokens,
-    "stalls-in-lookahead": StallsInLookahead,
-}
+MUTANTS = named(globals(), SlowEngine)

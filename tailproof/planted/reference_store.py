@@ -15,6 +15,7 @@ from reference.store_side import StoreSide
 from spec.geometry import Geometry
 from spec.observation import Entry, Scheduled
 from spec.proof import capped_scan_bound
+from tailproof.planted import named
 
 
 class TailWithoutMargin(StoreSide):
@@ -245,31 +246,4 @@ def _looked_up(side: StoreSide, geometry: Geometry, history: History, keys: set[
         side.cache.geometry = kept
 
 
-STORE_MUTANTS: dict[str, type[StoreSide]] = {
-    "tail-without-margin": TailWithoutMargin,
-    "tail-at-lower-key": TailAtLowerKey,
-    "forgets-span-below-tail": ForgetsSpanBelowTail,
-    "forgets-boundary-state": ForgetsBoundaryState,
-    "tail-before-computed": TailBeforeComputed,
-    "saves-drafts": SavesDrafts,
-    "tail-twice": TailTwice,
-    "pins-nothing": PinsNothing,
-    "pins-other-blocks": PinsOtherBlocks,
-    "junction-tail": JunctionTail,
-    "tail-of-horizon": TailOfHorizon,
-    "tail-needs-state": TailNeedsState,
-    "pin-kept-on-failure": PinKeptOnFailure,
-    "pins-end-with-request": PinsEndWithRequest,
-    "pin-released-twice": PinReleasedTwice,
-    "reset-ignores-pins": ResetIgnoresPins,
-    "abandoned-load-leaks": AbandonedLoadLeaks,
-    "load-without-bytes": LoadWithoutBytes,
-    "loads-other-state": LoadsOtherState,
-    "failed-load-used": FailedLoadUsed,
-    "failed-load-retried": FailedLoadRetried,
-    "failure-misnamed": FailureMisnamed,
-    "external-double-drop": ExternalDoubleDrop,
-    "external-scan-capped": ExternalScanCapped,
-    "external-coarse": ExternalCoarse,
-    "reports-local-hit": ReportsLocalHit,
-}
+STORE_MUTANTS = named(globals(), StoreSide)
