@@ -281,7 +281,7 @@ def akin(draft: Draft, index: int) -> tuple[Prompt, str | None]:
         return base, salt
     if choice < 0.65:
         more = rng.choice((1, unit - 1, unit, unit + 1, 2 * unit, rng.randint(1, 40)))
-        return longer(base, max(more, 1)), salt
+        return longer(base, max(more, 1), f"p{len(draft.prompts)}"), salt
     shared = min(drawn_length(draft), prompt_length(base) - 1)
     if shared < 1:
         return base, salt
@@ -306,7 +306,10 @@ def drawn_length(draft: Draft) -> int:
     return min(max(length, 1), draft.longest)
 
 
-def longer(prompt: Prompt, more: int) -> Prompt:
-    """A prompt with `more` tokens of its last segment."""
+def longer(prompt: Prompt, more: int, fresh: str) -> Prompt:
+    """A prompt with `more` tokens of its last segment, or of a fresh one where it ends in an earlier request,
+    which has no more."""
     name, length = prompt[-1]
+    if name.startswith(TURN):
+        return (*prompt, (fresh, more))
     return (*prompt[:-1], (name, length + more))

@@ -204,3 +204,8 @@ def test_every_step_of_the_store_is_named_and_no_other() -> None:
     for trace in drawn()[:100]:
         for step in trace.steps:
             assert (fault_name(step) is None) != isinstance(step, t.STORE_STEPS)
+
+
+@pytest.mark.parametrize("index", [1103, 1370])
+def test_a_prompt_cut_inside_an_earlier_request_is_not_lengthened_past_it(index: int) -> None:
+    t.validate(store_case(11, index))
