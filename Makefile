@@ -40,8 +40,8 @@ nightly: setup ## fuzz the two newest versions for an hour each, half of it with
 	for version in 0.32.0 0.33.0; do for tier in core store; do \
 	  $(BIN)/tailproof fuzz --target vllm==$$version --tier $$tier --seconds 1800 --workers 2 || exit; \
 	done; done
-	$(BIN)/python bench/mutation.py --semantic --seconds 20 --json $(MUTANTS)
 	$(BIN)/python bench/mutation.py --generated --seconds 20 --total 7200 --json $(MUTANTS)
+	$(BIN)/python bench/mutation.py --semantic --seconds 20 --json $(MUTANTS)
 
 test: lint ## run the linters, the type checker and all tests
 	$(BIN)/python -m pytest -n 2
